@@ -1,0 +1,121 @@
+package onlyonce
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Attempt is one run of a handler: the owner of a key while it lasts. Handlers
+// reach theirs by AttemptFrom.
+type Attempt struct {
+	e     *Engine
+	owner Owner
+	op    Op
+	mode  mode
+	// resumed: an earlier attempt of the same life may have begun steps.
+	resumed bool
+
+	mu       sync.Mutex
+	declared Outcome
+	inTx     bool
+	// until is the moment, on this process's monotonic clock, at which the
+	// lease must be taken for lost.
+	until time.Time
+	// steps are the recorded steps by name and occurrence; nil until loaded.
+	steps map[stepID]*StepRecord
+	// read is a moment before steps were read.
+	read time.Time
+	// seen counts how often each name was used in this run.
+	seen map[string]int
+	// finished is set once Finish has committed.
+	finished *Answer
+	settled  Settled
+}
+
+type attemptKey struct{}
+
+// AttemptFrom is the attempt a handler's context belongs to; nil outside one.
+func AttemptFrom(ctx context.Context) *Attempt {
+	a, _ := ctx.Value(attemptKey{}).(*Attempt)
+	return a
+}
+
+// Owner names the attempt: key, fence and token. The fence may guard writes of
+// the handler's own.
+func (a *Attempt) Owner() Owner { return a.owner }
+
+// Operation is a reference to the key that is safe to log.
+func (a *Attempt) Operation() string { return a.owner.Key.Operation() }
+
+// Declare says what the run leaves behind, for handlers that have no Answer to
+// say it with. The last word counts. Outside a protected run it does nothing.
+func Declare(ctx context.Context, outcome Outcome) {
+	if a := AttemptFrom(ctx); a != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.declared = outcome
+	}
+}
+
+// leaseMargin is how long before its end a lease is taken for lost.
+func leaseMargin(lease time.Duration) time.Duration {
+	return min(max(lease/10, 10*time.Millisecond), 2*time.Second)
+}
+
+// trust notes that the lease runs for d from asked on.
+func (a *Attempt) trust(asked time.Time, d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until = asked.Add(d - leaseMargin(a.op.Lease))
+}
+
+func (a *Attempt) leaseLeft() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.until.Sub(now())
+}
+
+// keepLease renews the lease until ctx ends, and cancels the handler with
+// ErrLeaseLost as soon as the lease can no longer be trusted. It never renews
+// past the run's deadline, which ends ctx.
+func (a *Attempt) keepLease(ctx context.Context, lost context.CancelCauseFunc) {
+	for {
+		left := a.leaseLeft()
+		if left <= 0 {
+			lost(&Error{Code: CodeLeaseLost, Op: "renew lease", Hint: "the store did not renew it in time", Operation: a.Operation()})
+			return
+		}
+		if !wait(ctx, min(a.op.Lease/3, left)) {
+			return
+		}
+		held, err := a.renew(ctx)
+		if err == nil && !held {
+			lost(&Error{Code: CodeLeaseLost, Op: "renew lease", Hint: "another attempt took the key over", Operation: a.Operation()})
+			return
+		}
+		if err != nil && !wait(ctx, min(a.op.Lease/20, max(a.leaseLeft(), 0))) {
+			return
+		}
+	}
+}
+
+// renew asks for another lease, no longer than the run may still take.
+func (a *Attempt) renew(ctx context.Context) (bool, error) {
+	lease := a.op.Lease
+	if end, ok := ctx.Deadline(); ok {
+		lease = min(lease, end.Sub(now())+leaseMargin(lease))
+	}
+	left := a.leaseLeft()
+	if lease <= left {
+		return true, nil // what is left already covers the rest of the run
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(left, time.Millisecond))
+	defer cancel()
+	asked := now()
+	held, err := a.e.store.Renew(ctx, a.owner, lease)
+	if err == nil && held {
+		a.trust(asked, lease)
+	}
+	return held, err
+}

@@ -1,0 +1,277 @@
+package onlyonce
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// claimant is one request on its way to a key.
+type claimant struct {
+	e     *Engine
+	op    Op
+	mode  mode
+	req   Request
+	form  Form // under the operation's present policy
+	claim ClaimRequest
+}
+
+func (e *Engine) newClaimant(ctx context.Context, op Op, m mode, req Request) (*claimant, error) {
+	if err := req.Key.Validate(); err != nil {
+		return nil, err
+	}
+	c := &claimant{e: e, op: op, mode: m, req: req}
+	c.claim = ClaimRequest{
+		Key: req.Key, Operation: op.Name, Attempt: NewToken(),
+		Lease: op.Lease, Retention: op.Retention, Abandon: op.abandon(m),
+	}
+	form, err := req.Canonical.Form(req.Canonical.Version(), op.Policy)
+	if err != nil {
+		return nil, &Error{Code: CodeConfig, Op: "fingerprint request", Hint: "the operation's fingerprint policy cannot be applied", Err: err}
+	}
+	c.form = form
+	secret, err := e.vault.current(ctx)
+	if err != nil {
+		return c, err
+	}
+	policy, err := e.vault.keep(ctx, op.Policy)
+	if err != nil {
+		return c, err
+	}
+	version := FingerprintVersion{Form: req.Canonical.Version(), Secret: secret.ID, Policy: policy}
+	c.claim.Fingerprint = seal(secret, version, c.identity(), form)
+	return c, nil
+}
+
+func (c *claimant) identity() identity { return identity{key: c.req.Key, operation: c.op.Name} }
+
+// again prepares for another claim by a new attempt.
+func (c *claimant) again() {
+	c.claim.Attempt = NewToken()
+	c.claim.Resolve = false
+}
+
+// maxRounds bounds how often a claim is reconsidered: once each for a
+// fingerprint of another version, an abandoned key to be parked, a key in
+// doubt to be resolved, and for losing a race in between.
+const maxRounds = 6
+
+// acquire claims the key. It returns a claim that owns the key or holds an
+// answer to replay; everything else is a refusal. asked is a moment before the
+// store was asked: a lease is trusted from there on.
+func (c *claimant) acquire(ctx context.Context) (claim Claim, asked time.Time, err error) {
+	for range maxRounds {
+		claim, asked, err = c.claimOnce(ctx)
+		if err != nil {
+			return Claim{}, asked, err
+		}
+		done, err := c.consider(ctx, claim)
+		if err != nil {
+			return Claim{}, asked, err
+		}
+		if done {
+			return claim, asked, nil
+		}
+	}
+	return Claim{}, asked, c.busy(claim)
+}
+
+// consider tells whether a claim is decided. false: what stood in its way has
+// been dealt with, claim again. An error is the refusal.
+func (c *claimant) consider(ctx context.Context, claim Claim) (done bool, err error) {
+	switch claim.Verdict {
+	case Won, Resumed, Replay:
+		return true, nil
+	case Busy:
+		return false, c.busy(claim)
+	case Mismatch:
+		return false, c.reconsider(ctx, claim.Record)
+	case Abandoned:
+		return false, c.park(ctx, claim.Record)
+	case Doubtful:
+		return false, c.resolve(claim.Record)
+	default:
+		return false, unavailable("claim key", errors.New("the store gave no verdict"))
+	}
+}
+
+// claimOnce asks the store, repeating what is safe to repeat.
+func (c *claimant) claimOnce(ctx context.Context) (claim Claim, asked time.Time, err error) {
+	uncertain := false
+	err = c.e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		asked = now()
+		claim, err = c.e.store.Claim(ctx, c.claim)
+		uncertain = uncertain || errors.Is(err, ErrUncertain)
+		return err
+	})
+	if err == nil {
+		return claim, asked, nil
+	}
+	if uncertain {
+		c.undoClaim(ctx)
+	}
+	c.observe(ctx, Event{Kind: EventStoreFailed, Err: err})
+	return Claim{}, asked, unavailable("claim key", err)
+}
+
+// undoClaim gives back a claim that may have been made although the store's
+// reply was lost and the caller was told that nothing ran. Without this the
+// key would look like a crashed attempt.
+func (c *claimant) undoClaim(ctx context.Context) {
+	c.e.behind(ctx, func(ctx context.Context) error {
+		claim, err := c.e.store.Claim(ctx, c.claim)
+		if err != nil || !claim.Verdict.Owns() {
+			return err
+		}
+		_, err = c.e.store.Release(ctx, claim.Record.Owner(), "the claim's reply was lost; the handler did not run")
+		return err
+	})
+}
+
+// reconsider decides a mismatch: a record of another version is compared under
+// the version it was written with, and claimed again under that if it is the
+// same request.
+func (c *claimant) reconsider(ctx context.Context, rec Record) error {
+	form, secret, err := c.formFor(ctx, rec)
+	if err != nil {
+		return err
+	}
+	fp := seal(secret, rec.Fingerprint.Version, c.identity(), form)
+	if fp.Equal(rec.Fingerprint) {
+		c.claim.Fingerprint = fp
+		return nil
+	}
+	names, err := differs(secret, c.identity(), rec.Fingerprint.Parts, form)
+	if err != nil {
+		return unavailable("compare fingerprints", err)
+	}
+	if len(names) == 0 || rec.Operation != c.op.Name {
+		names = append(names, "operation")
+	}
+	return &Error{
+		Code: CodeKeyReused, Op: "claim key", Operation: c.req.Key.Operation(), Differs: names,
+		Hint: "the key was used for another request; send this one with a new key",
+	}
+}
+
+// formFor is the request's form, and the secret, as a record was written.
+func (c *claimant) formFor(ctx context.Context, rec Record) (Form, Secret, error) {
+	v := rec.Fingerprint.Version
+	secret, err := c.e.vault.secret(ctx, v.Secret)
+	if err != nil {
+		return nil, Secret{}, err
+	}
+	if v.Form == c.req.Canonical.Version() && v.Policy == PolicyID(c.op.Policy) {
+		return c.form, secret, nil
+	}
+	policy, err := c.e.vault.policy(ctx, v.Policy)
+	if err != nil {
+		return nil, Secret{}, err
+	}
+	form, err := c.req.Canonical.Form(v.Form, policy)
+	if err != nil {
+		return nil, Secret{}, unavailable("fingerprint request as the record was", err)
+	}
+	return form, secret, nil
+}
+
+// park puts somebody else's crashed attempt in doubt. Losing that race is
+// fine: the next claim sees what became of the key.
+func (c *claimant) park(ctx context.Context, rec Record) error {
+	err := c.e.repeat(ctx, func(ctx context.Context) error {
+		_, err := c.e.store.Park(ctx, ParkRequest{Owner: rec.Owner(), Reason: ReasonAbandoned, LeaseOver: true})
+		return err
+	})
+	if err != nil {
+		return unavailable("park key", err)
+	}
+	c.observe(ctx, Event{Kind: EventParked, Fence: rec.Fence, Attempt: rec.Attempt, Reason: ReasonAbandoned})
+	return nil
+}
+
+// resolve asks for a key in doubt if this operation can settle it: steps by
+// their recorded intents, a wrapped handler by its Recover function.
+func (c *claimant) resolve(rec Record) error {
+	can := (c.mode == modeSteps && rec.Abandon == AbandonResume && rec.Reason != ReasonDeclared) ||
+		(c.mode == modeWrap && c.op.Recover != nil)
+	if !can || c.claim.Resolve {
+		return c.doubt(rec)
+	}
+	c.claim.Resolve = true
+	return nil
+}
+
+// doubtRetryAfter is when to come back for a key in doubt.
+const doubtRetryAfter = 5 * time.Second
+
+func (c *claimant) doubt(rec Record) *Error {
+	e := &Error{
+		Code: CodeOutcomeUnknown, Op: "claim key", Operation: c.req.Key.Operation(), RetryAfter: doubtRetryAfter,
+		Hint: "whether the operation took effect is being found out; ask again later with the same key",
+	}
+	if rec.Reason != "" {
+		e.Err = errors.New(rec.Reason)
+	}
+	return e
+}
+
+// busy refuses because another attempt is running. When to come back: at least
+// a second, and no longer than the lease (rule C2).
+func (c *claimant) busy(claim Claim) *Error {
+	wait := min(max(claim.Remaining/4, time.Second), max(c.op.Lease, time.Second))
+	return &Error{
+		Code: CodeInProgress, Op: "claim key", Operation: c.req.Key.Operation(), RetryAfter: wait,
+		Hint: "the first request with this key is still running; send the same request again later",
+	}
+}
+
+func (c *claimant) replay(ctx context.Context, rec Record) Result {
+	status := Replayed
+	if rec.Attempt == c.claim.Attempt {
+		// This very attempt's answer: its store's first reply was lost.
+		status = Executed
+	}
+	c.observe(ctx, Event{Kind: EventReplayed, Fence: rec.Fence, Attempt: rec.Attempt})
+	return Result{
+		Answer: *rec.Answer, Status: status, State: Completed,
+		ExpiresAt: rec.ExpiresAt, Fence: rec.Fence, Attempt: rec.Attempt,
+	}
+}
+
+// peek answers from the record without claiming.
+func (c *claimant) peek(ctx context.Context) (Result, bool, error) {
+	var rec Record
+	var found bool
+	err := c.e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		rec, found, err = c.e.store.Get(ctx, c.req.Key)
+		return err
+	})
+	switch {
+	case err != nil:
+		return Result{}, false, unavailable("read key", err)
+	case !found:
+		return Result{}, false, nil
+	}
+	if !rec.Fingerprint.Equal(c.claim.Fingerprint) {
+		if err := c.reconsider(ctx, rec); err != nil {
+			return Result{}, true, err
+		}
+	}
+	switch rec.State {
+	case Completed:
+		return c.replay(ctx, rec), true, nil
+	case InDoubt:
+		return Result{}, true, c.doubt(rec)
+	case InProgress:
+		return Result{}, true, c.busy(Claim{})
+	case FailedRetryable:
+	}
+	return Result{}, false, nil
+}
+
+func (c *claimant) observe(ctx context.Context, ev Event) {
+	ev.Op, ev.Operation = c.op.Name, c.req.Key.Operation()
+	c.e.cfg.Observer.Observe(ctx, ev)
+}

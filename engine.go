@@ -1,0 +1,212 @@
+package onlyonce
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Config configures an Engine. The zero value works with a store that keeps
+// settings.
+type Config struct {
+	// Secrets sign fingerprints. Zero: the engine makes one and keeps it in
+	// the store, so that all processes and restarts share it.
+	Secrets Keyring
+	// Observer is told what happens; nil: nobody is.
+	Observer Observer
+	// SettleTimeout is how long a request waits for its answer to be stored
+	// before the caller gets a 503; storing goes on behind it. Default 10 s.
+	SettleTimeout time.Duration
+}
+
+// WithDefaults returns a copy with the defaults filled in.
+func (c Config) WithDefaults() Config {
+	if c.Observer == nil {
+		c.Observer = ObserverFunc(func(context.Context, Event) {})
+	}
+	if c.SettleTimeout == 0 {
+		c.SettleTimeout = 10 * time.Second
+	}
+	return c
+}
+
+// Engine runs operations at most once per key. It is safe for concurrent use.
+type Engine struct {
+	store   Store
+	cfg     Config
+	vault   *vault
+	pending sync.WaitGroup
+	// closing ends what goes on behind requests.
+	closing context.Context //nolint:containedctx // the engine's own lifetime
+	close   context.CancelFunc
+}
+
+// New makes an Engine on a store. Close it to wait for answers that are still
+// being stored.
+func New(store Store, cfg Config) (*Engine, error) {
+	cfg = cfg.WithDefaults()
+	settings, _ := store.(SettingStore)
+	if cfg.Secrets.Current.ID == "" && settings == nil {
+		return nil, configError("Secrets", "is required: the %s store keeps no settings", store.Features().Name)
+	}
+	if cfg.Secrets.Current.ID != "" {
+		if err := cfg.Secrets.validate(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.SettleTimeout < 0 {
+		return nil, configError("SettleTimeout", "must not be negative, got %v", cfg.SettleTimeout)
+	}
+	//nolint:contextcheck // the engine outlives the call that makes it
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Engine{store: store, cfg: cfg, vault: newVault(cfg.Secrets, settings), closing: ctx, close: cancel}, nil
+}
+
+// Close waits for answers that are still being stored, until ctx ends; what is
+// then left keeps its lease and is decided as after a crash. No operation may
+// be started afterwards.
+func (e *Engine) Close(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		e.pending.Wait()
+		close(done)
+	}()
+	defer e.close()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		e.close()
+		<-done
+		return &Error{Code: CodeUncertain, Op: "close engine", Hint: "some answers were not stored yet; their keys are decided when their leases end", Err: ctx.Err()}
+	}
+}
+
+// Store is the engine's store.
+func (e *Engine) Store() Store { return e.store }
+
+// Request is what identifies a call: the caller's key and what it asks for.
+type Request struct {
+	Key Key
+	// Canonical makes the request's canonical form.
+	Canonical Canonicalizer
+}
+
+// Status says how a Result came about.
+type Status string
+
+// The ways a Result comes about.
+const (
+	// Executed: the handler ran now.
+	Executed Status = "executed"
+	// Replayed: the stored answer of an earlier run.
+	Replayed Status = "replayed"
+	// Unprotected: the handler ran without protection, because the store could
+	// not be reached and the operation says FailOpen.
+	Unprotected Status = "unprotected"
+)
+
+// Result is an answer that may be sent.
+type Result struct {
+	Answer Answer
+	Status Status
+	// State is where the key stands now.
+	State State
+	// ExpiresAt is when the stored answer expires; zero if none is stored.
+	ExpiresAt time.Time
+	// Fence and Attempt name the run the answer comes from.
+	Fence   int64
+	Attempt Token
+}
+
+// HandlerFunc is an operation's own code. ctx is detached from the caller's
+// connection, bounded by the operation's deadline, and cancelled with cause
+// ErrLeaseLost when the attempt loses its key.
+type HandlerFunc func(ctx context.Context) (Answer, error)
+
+// Wrap runs any handler under the request's key. What a crash or a failure
+// leaves behind is held in doubt unless the operation says otherwise.
+//
+// All refusals and failures are *Error; see its codes. Answers and refusals
+// alike are safe to send: an answer is returned only after it was stored,
+// unless nothing of the run counts.
+func (e *Engine) Wrap(ctx context.Context, op Op, req Request, handler HandlerFunc) (Result, error) {
+	if err := op.Validate(); err != nil {
+		return Result{}, err
+	}
+	return e.do(ctx, op.WithDefaults(), modeWrap, req, handler)
+}
+
+// Steps runs a handler whose effects outside the store go through Step, Call
+// and Finish: a retry resumes behind the last finished step.
+func (e *Engine) Steps(ctx context.Context, op Op, req Request, handler HandlerFunc) (Result, error) {
+	if err := op.Validate(); err != nil {
+		return Result{}, err
+	}
+	if _, ok := e.store.(StepStore); !ok {
+		return Result{}, configError("store", "%s keeps no steps", e.store.Features().Name)
+	}
+	return e.do(ctx, op.WithDefaults(), modeSteps, req, handler)
+}
+
+func (e *Engine) do(ctx context.Context, op Op, m mode, req Request, handler HandlerFunc) (Result, error) {
+	c, err := e.newClaimant(ctx, op, m, req)
+	if err != nil {
+		return e.refuse(ctx, c, handler, err)
+	}
+	for {
+		claim, asked, err := c.acquire(ctx)
+		if err != nil {
+			return e.refuse(ctx, c, handler, err)
+		}
+		if claim.Verdict == Replay {
+			return c.replay(ctx, claim.Record), nil
+		}
+		work := handler
+		recovering := m == modeWrap && claim.From == InDoubt
+		if recovering {
+			record := claim.Record
+			work = func(ctx context.Context) (Answer, error) { return op.Recover(ctx, record) }
+		}
+		res, err := c.run(ctx, claim, asked, work)
+		if recovering && res.State == FailedRetryable {
+			// Recover proved that nothing happened: now the handler may run.
+			c.again()
+			continue
+		}
+		return res, err
+	}
+}
+
+// refuse returns the refusal, or runs the handler unprotected where the store
+// is out of reach and the operation allows it.
+func (e *Engine) refuse(ctx context.Context, c *claimant, handler HandlerFunc, err error) (Result, error) {
+	if c == nil {
+		return Result{}, err
+	}
+	if !c.op.FailOpen || !errors.Is(err, &Error{Code: CodeStoreUnavailable}) {
+		c.observe(ctx, Event{Kind: EventRefused, Code: CodeOf(err)})
+		return Result{}, err
+	}
+	c.observe(ctx, Event{Kind: EventUnprotected, Err: err})
+	hctx, cancel := context.WithTimeout(ctx, c.op.Deadline)
+	defer cancel()
+	answer, err := guard(func() (Answer, error) { return handler(hctx) })
+	if err != nil {
+		return Result{}, &Error{Code: CodeHandlerFailed, Op: "run handler unprotected", Operation: c.req.Key.Operation(), Err: err}
+	}
+	return Result{Answer: answer, Status: Unprotected}, nil
+}
+
+// Peek answers from the record of a key, if there is one, and never runs or
+// claims anything. A transport uses it when a request is refused by pure
+// syntax: a late retry is answered by its record, not by a stricter deploy
+// (rule O1). It returns false when there is nothing to answer with.
+func (e *Engine) Peek(ctx context.Context, op Op, req Request) (Result, bool, error) {
+	c, err := e.newClaimant(ctx, op.WithDefaults(), modeWrap, req)
+	if err != nil {
+		return Result{}, false, err
+	}
+	return c.peek(ctx)
+}

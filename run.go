@@ -1,0 +1,232 @@
+package onlyonce
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// run runs the handler as the key's owner and settles what it leaves behind.
+func (c *claimant) run(ctx context.Context, claim Claim, asked time.Time, handler HandlerFunc) (Result, error) {
+	a := &Attempt{
+		e: c.e, op: c.op, mode: c.mode, owner: claim.Record.Owner(),
+		resumed: claim.Verdict == Resumed, seen: map[string]int{},
+	}
+	a.trust(asked, claim.Remaining)
+	kind := EventClaimed
+	if a.resumed {
+		kind = EventResumed
+	}
+	c.observe(ctx, Event{Kind: kind, Fence: a.owner.Fence, Attempt: a.owner.Attempt})
+
+	begun := now()
+	answer, err := a.execute(ctx, handler)
+	end := ended{answer: answer, err: err, took: now().Sub(begun)}
+	if a.finished != nil {
+		return c.completed(ctx, a, *a.finished, a.settled, end)
+	}
+	return c.settle(ctx, a, end)
+}
+
+// ended is how a handler came back.
+type ended struct {
+	answer Answer
+	err    error
+	took   time.Duration
+}
+
+// execute runs the handler while the lease is renewed. It returns when the
+// handler has returned, never before: nothing is released or parked under a
+// running handler.
+func (a *Attempt) execute(ctx context.Context, handler HandlerFunc) (Answer, error) {
+	ctx = context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a)
+	ctx, cancel := context.WithTimeout(ctx, a.op.Deadline)
+	defer cancel()
+	ctx, lost := context.WithCancelCause(ctx)
+
+	renewing := make(chan struct{})
+	go func() {
+		defer close(renewing)
+		a.keepLease(ctx, lost)
+	}()
+	defer func() {
+		lost(context.Canceled)
+		<-renewing
+	}()
+	if err := a.loadSteps(ctx); err != nil {
+		return Answer{}, err
+	}
+	return guard(func() (Answer, error) { return handler(ctx) })
+}
+
+// settle does with the key what the table of outcomes says.
+func (c *claimant) settle(ctx context.Context, a *Attempt, end ended) (Result, error) {
+	r := run{mode: a.mode, on5xx: a.op.On5xx, answer: end.answer, failed: end.err != nil, unfinished: a.unfinished()}
+	r.outcome = end.answer.Outcome
+	if r.outcome == ByStatus {
+		r.outcome = a.declaredOutcome()
+	}
+	act, reason := decide(r)
+	switch act {
+	case actComplete:
+		settled, err := c.complete(ctx, a, end.answer)
+		if err != nil {
+			return Result{}, err
+		}
+		return c.completed(ctx, a, end.answer, settled, end)
+	case actRelease:
+		return c.release(ctx, a, end, reason)
+	default:
+		return c.doubtful(ctx, a, end, r, reason)
+	}
+}
+
+func (a *Attempt) declaredOutcome() Outcome {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.declared
+}
+
+// complete stores the answer, in its own time and whatever became of the
+// caller. What cannot be stored in time is stored behind the request; the key
+// stays claimed and is never released (rule O6).
+func (c *claimant) complete(ctx context.Context, a *Attempt, answer Answer) (Settled, error) {
+	ctx = context.WithoutCancel(ctx)
+	var settled Settled
+	store := func(ctx context.Context) error {
+		var err error
+		settled, err = c.e.store.Complete(ctx, a.owner, answer)
+		return err
+	}
+	err := c.e.insist(ctx, store)
+	if err == nil {
+		return settled, nil
+	}
+	c.observe(ctx, Event{Kind: EventStoreFailed, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Err: err})
+	c.e.behind(ctx, func(ctx context.Context) error {
+		settled, err := c.e.store.Complete(ctx, a.owner, answer)
+		if err == nil && !settled.Held {
+			c.contradiction(ctx, a)
+		}
+		return err
+	})
+	return Settled{}, &Error{
+		Code: CodeStoreUnavailable, Op: "complete key", Operation: a.Operation(), RetryAfter: time.Second, Err: err,
+		Hint: "the operation ran and its answer is still being stored; ask again with the same key",
+	}
+}
+
+// insist repeats a settling write until it succeeds or its time is over,
+// whatever the error: the handler has run, so nothing is lost by asking again.
+func (e *Engine) insist(ctx context.Context, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.SettleTimeout)
+	defer cancel()
+	for try := 0; ; try++ {
+		err := fn(ctx)
+		if err == nil {
+			return nil
+		}
+		e.cfg.Observer.Observe(ctx, Event{Kind: EventStoreRetried, Err: err})
+		if !wait(ctx, backoff(try, 5*time.Millisecond, time.Second)) {
+			return err
+		}
+	}
+}
+
+// completed answers with what was stored, or, when the attempt had lost its
+// key, with what the key's owner left: never with the loser's own answer.
+func (c *claimant) completed(ctx context.Context, a *Attempt, answer Answer, settled Settled, end ended) (Result, error) {
+	if !settled.Held {
+		c.contradiction(ctx, a)
+		return c.lost(ctx, a)
+	}
+	c.observe(ctx, Event{Kind: EventCompleted, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Took: end.took})
+	return Result{
+		Answer: answer, Status: Executed, State: Completed,
+		ExpiresAt: settled.ExpiresAt, Fence: a.owner.Fence, Attempt: a.owner.Attempt,
+	}, nil
+}
+
+// contradiction raises the alarm: an attempt proved an outcome after its key
+// was taken from it.
+func (c *claimant) contradiction(ctx context.Context, a *Attempt) {
+	c.observe(ctx, Event{
+		Kind: EventContradiction, Fence: a.owner.Fence, Attempt: a.owner.Attempt,
+		Reason: "an attempt finished after it had lost its key; compare its effects with the key's answer",
+	})
+}
+
+// lost answers the caller of an attempt that no longer owns its key.
+func (c *claimant) lost(ctx context.Context, a *Attempt) (Result, error) {
+	c.observe(ctx, Event{Kind: EventLeaseLost, Fence: a.owner.Fence, Attempt: a.owner.Attempt})
+	res, found, err := c.peek(context.WithoutCancel(ctx))
+	if err == nil && !found {
+		err = c.busy(Claim{})
+	}
+	return res, err
+}
+
+// release frees the key. A failure to do so is safe: the lease ends and the
+// next attempt decides.
+func (c *claimant) release(ctx context.Context, a *Attempt, end ended, reason string) (Result, error) {
+	ctx = context.WithoutCancel(ctx)
+	var held bool
+	err := c.e.insist(ctx, func(ctx context.Context) error {
+		var err error
+		held, err = c.e.store.Release(ctx, a.owner, reason)
+		return err
+	})
+	switch {
+	case err != nil:
+		c.observe(ctx, Event{Kind: EventStoreFailed, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Err: err})
+	case !held:
+		return c.lost(ctx, a)
+	default:
+		c.observe(ctx, Event{Kind: EventReleased, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: reason, Took: end.took})
+	}
+	return a.freed(end)
+}
+
+// freed is what the caller of a run without effect gets.
+func (a *Attempt) freed(end ended) (Result, error) {
+	res := Result{Answer: end.answer, Status: Executed, State: FailedRetryable, Fence: a.owner.Fence, Attempt: a.owner.Attempt}
+	if end.err == nil {
+		return res, nil
+	}
+	if e, ok := errors.AsType[*Error](end.err); ok && e.Code == CodeStoreUnavailable {
+		return res, e
+	}
+	return res, &Error{
+		Code: CodeHandlerFailed, Op: "run handler", Operation: a.Operation(), Err: end.err,
+		Hint: "nothing was done; send the same request again with the same key",
+	}
+}
+
+// doubtful parks the key. The caller gets the handler's own failure, or is
+// told that the outcome is not known; never an unstored success.
+func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended, r run, reason string) (Result, error) {
+	ctx = context.WithoutCancel(ctx)
+	var held bool
+	err := c.e.insist(ctx, func(ctx context.Context) error {
+		var err error
+		held, err = c.e.store.Park(ctx, ParkRequest{Owner: a.owner, Reason: reason})
+		return err
+	})
+	switch {
+	case err != nil:
+		c.observe(ctx, Event{Kind: EventStoreFailed, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Err: err})
+	case !held:
+		return c.lost(ctx, a)
+	default:
+		c.observe(ctx, Event{Kind: EventParked, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: reason, Took: end.took})
+	}
+	res := Result{Answer: end.answer, Status: Executed, State: InDoubt, Fence: a.owner.Fence, Attempt: a.owner.Attempt}
+	if end.err == nil && !r.unfinished && (r.outcome == Unknown || end.answer.Status >= 500) {
+		return res, nil
+	}
+	doubt := c.doubt(Record{Reason: reason})
+	if end.err != nil {
+		doubt.Err = end.err
+	}
+	return res, doubt
+}

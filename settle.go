@@ -1,0 +1,150 @@
+package onlyonce
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Settlement is an operator's word on a key in doubt (rule X3).
+type Settlement struct {
+	Key Key
+	// Applied is the answer, when the effect has happened. nil: it is proved
+	// that it has not, and the operation may run again.
+	Applied *Answer
+	// Actor and Reason are required and kept for good.
+	Actor, Reason string
+}
+
+// settleLease is how long an operator's claim holds a key it is settling.
+const settleLease = 30 * time.Second
+
+// Settle settles a key in doubt, as its one owner meanwhile. It returns an
+// *Error with CodeNotFound when there is no such key, CodeInProgress when an
+// attempt is still under way or the key is not in doubt (completed keys never
+// change), CodeStoreUnavailable otherwise. A crash in the middle leaves the
+// audit entry and a key that goes back in doubt.
+func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
+	ops, ok := e.store.(OperatorStore)
+	if !ok {
+		return Record{}, configError("store", "%s keeps no audit", e.store.Features().Name)
+	}
+	if s.Actor == "" || s.Reason == "" {
+		return Record{}, configError("Settlement", "needs an actor and a reason")
+	}
+	rec, found, err := e.store.Get(ctx, s.Key)
+	switch {
+	case err != nil:
+		return Record{}, unavailable("read key", err)
+	case !found:
+		return Record{}, &Error{Code: CodeNotFound, Op: "settle key", Hint: "there is no record under this scope and key"}
+	}
+	claim, err := e.claimToSettle(ctx, rec)
+	if err != nil {
+		return rec, err
+	}
+	entry := AuditEntry{Key: s.Key, Action: "settle not applied", Actor: s.Actor, Reason: s.Reason, Fence: claim.Record.Fence}
+	if s.Applied != nil {
+		entry.Action = "settle applied"
+	}
+	if err := ops.AddAudit(ctx, entry); err != nil {
+		return rec, unavailable("write audit", err)
+	}
+	if err := e.applySettlement(ctx, claim.Record.Owner(), s); err != nil {
+		return rec, err
+	}
+	rec, _, err = e.store.Get(ctx, s.Key)
+	return rec, err
+}
+
+// claimToSettle makes the operator the owner of a key in doubt. An abandoned
+// attempt is parked first, as a retry would.
+func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
+	req := ClaimRequest{
+		Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Attempt: NewToken(),
+		Lease: settleLease, Retention: rec.Retention, Abandon: rec.Abandon, Resolve: true,
+	}
+	if rec.State == InProgress {
+		_, err := e.store.Park(ctx, ParkRequest{Owner: rec.Owner(), Reason: ReasonAbandoned, LeaseOver: true})
+		if err != nil {
+			return Claim{}, unavailable("park key", err)
+		}
+	}
+	if rec.State == FailedRetryable {
+		return Claim{}, notInDoubt(rec)
+	}
+	var claim Claim
+	err := e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		claim, err = e.store.Claim(ctx, req)
+		return err
+	})
+	if err != nil {
+		return Claim{}, unavailable("claim key", err)
+	}
+	if !claim.Verdict.Owns() || claim.From != InDoubt {
+		if claim.Verdict.Owns() {
+			_, err = e.store.Release(ctx, claim.Record.Owner(), "it was not in doubt")
+		}
+		return Claim{}, errors.Join(notInDoubt(claim.Record), err)
+	}
+	return claim, nil
+}
+
+func notInDoubt(rec Record) *Error {
+	return &Error{
+		Code: CodeInProgress, Op: "settle key", Operation: rec.Key.Operation(),
+		Hint: "the key is " + string(rec.State) + ", not in_doubt: there is nothing to settle",
+	}
+}
+
+func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement) error {
+	if s.Applied == nil {
+		if steps, ok := e.store.(StepStore); ok {
+			if err := e.endUnfinished(ctx, steps, owner); err != nil {
+				return err
+			}
+		}
+	}
+	var held bool
+	err := e.insist(ctx, func(ctx context.Context) error {
+		var err error
+		if s.Applied == nil {
+			held, err = e.store.Release(ctx, owner, "settled as not applied: "+s.Reason)
+			return err
+		}
+		settled, err := e.store.Complete(ctx, owner, *s.Applied)
+		held = settled.Held
+		return err
+	})
+	return mustHold(held, err)
+}
+
+// endUnfinished records the operator's proof on every unfinished step, so that
+// the next attempt sends under a new derived key.
+func (e *Engine) endUnfinished(ctx context.Context, store StepStore, owner Owner) error {
+	steps, err := store.Steps(ctx, owner.Key)
+	if err != nil {
+		return unavailable("read steps", err)
+	}
+	for _, s := range steps {
+		if s.State != StepBegun {
+			continue
+		}
+		held, err := store.EndStep(ctx, owner, StepEnd{Name: s.Name, Occurrence: s.Occurrence, State: StepNotApplied})
+		if err := mustHold(held, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mustHold(held bool, err error) error {
+	if err != nil {
+		return unavailable("settle key", err)
+	}
+	if !held {
+		return &Error{Code: CodeLeaseLost, Op: "settle key", Hint: "somebody else took the key meanwhile; look at it again"}
+	}
+	return nil
+}

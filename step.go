@@ -1,0 +1,339 @@
+package onlyonce
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+type stepID struct {
+	name       string
+	occurrence int
+}
+
+// Effect is something a step does outside the store.
+type Effect struct {
+	// Name is the step's name; a name may be used several times in a run, and
+	// each use is a step of its own, told apart by its order.
+	Name string
+	// Provider is who is called. It is part of the derived key.
+	Provider string
+	// Request is the bytes that are sent. They are recorded before the first
+	// leaves, and a resumed step that would send others is refused.
+	Request []byte
+	// Send calls the provider once. An error is taken for "unknown", unless it
+	// is marked with NotAppliedError. A provider's final refusal (a declined
+	// card) is a result, not an error.
+	Send func(ctx context.Context, s Sending) ([]byte, error)
+	// Check asks the provider by Sending.Reference what became of earlier
+	// sends; nil when it cannot be asked.
+	Check func(ctx context.Context, s Sending) (result []byte, found bool, err error)
+	// Memory is how long the provider remembers the derived key and answers a
+	// repeated send with the first result; 0 when it does not.
+	Memory time.Duration
+	// Visible is how long after a send the effect may take to be seen by
+	// Check. "Not found" proves something only later than that. 0 means that
+	// it never does.
+	Visible time.Duration
+}
+
+// Sending is what Send and Check are given.
+type Sending struct {
+	// Key is the derived idempotency key for the provider (rule D1).
+	Key string
+	// Reference is our own name for the effect, to be sent with it.
+	Reference string
+	// Request is the recorded bytes.
+	Request []byte
+}
+
+// NotAppliedError marks an error of Send as the provider's documented word that
+// nothing happened, or as proof that no byte left. Nothing else may be marked.
+func NotAppliedError(err error) error { return &notApplied{err} }
+
+type notApplied struct{ error }
+
+func (n *notApplied) Unwrap() error { return n.error }
+
+// Call performs an external effect at most once over all attempts at the key
+// and returns its result: the recorded one if there is one. The intent is
+// committed before Send is called. When an earlier send's outcome is not
+// known, Check is asked; else, while the provider remembers the derived key,
+// the same bytes are sent again under it; else ErrOutcomeUnknown is returned,
+// and the key goes in doubt when the handler returns (rule D4).
+//
+// It needs a handler run by Engine.Steps. It refuses with ErrInTx while a
+// transaction is open: no network inside a transaction.
+func Call(ctx context.Context, effect Effect) ([]byte, error) {
+	a := AttemptFrom(ctx)
+	if a == nil {
+		return nil, configError("Call", "needs a handler that is run by Engine.Steps")
+	}
+	s, prior, err := a.enter(effect.Name)
+	if err != nil {
+		return nil, err
+	}
+	call := &effectCall{Effect: effect, a: a, id: s}
+	if prior == nil {
+		return call.send(ctx, 0)
+	}
+	return call.resume(ctx, prior)
+}
+
+// enter takes the step's turn and finds what is recorded of it.
+func (a *Attempt) enter(name string) (stepID, *StepRecord, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.inTx {
+		return stepID{}, nil, &Error{Code: CodeInTx, Op: "begin step " + name, Hint: "make the call before the transaction"}
+	}
+	if a.mode != modeSteps {
+		return stepID{}, nil, configError("Call", "needs a handler that is run by Engine.Steps")
+	}
+	id := stepID{name: name, occurrence: a.seen[name]}
+	a.seen[name]++
+	return id, a.steps[id], nil
+}
+
+// effectCall is one Call on its way.
+type effectCall struct {
+	Effect
+	a  *Attempt
+	id stepID
+}
+
+func (c *effectCall) sending(epoch int) Sending {
+	d := Derivation{Key: c.a.owner.Key, Step: c.id.name, Occurrence: c.id.occurrence, Provider: c.Provider, Epoch: epoch}
+	return Sending{Key: d.DerivedKey(), Reference: d.Reference(), Request: c.Request}
+}
+
+// resume continues a recorded step (rule D4).
+func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, error) {
+	if prior.Provider != c.Provider || !bytes.Equal(prior.Request, c.Request) {
+		return nil, &Error{
+			Code: CodeStepChanged, Op: "resume step " + c.Name, Operation: c.a.Operation(),
+			Hint: "the step would send something else than its recorded intent; settle the key by hand",
+		}
+	}
+	switch prior.State {
+	case StepDone:
+		return prior.Result, nil
+	case StepNotApplied:
+		return c.send(ctx, prior.Epoch+1)
+	case StepBegun:
+	}
+	sending := Sending{Key: prior.DerivedKey, Reference: prior.Reference, Request: prior.Request}
+	result, verdict, err := c.check(ctx, prior, sending)
+	switch verdict {
+	case checkFound:
+		return c.end(ctx, StepDone, result)
+	case checkAbsent:
+		if _, err := c.end(ctx, StepNotApplied, nil); err != nil {
+			return nil, err
+		}
+		return c.send(ctx, prior.Epoch+1)
+	case checkUnknown:
+	}
+	// The provider's memory is counted from the first send, as long as it may
+	// have been on its way, plus the time this send may still take.
+	age := prior.Age + now().Sub(c.a.read) + c.sendWithin()
+	if c.Memory > 0 && age < c.Memory {
+		return c.transmit(ctx, prior.Epoch, sending)
+	}
+	return nil, c.unknown(err)
+}
+
+type checkVerdict uint8
+
+const (
+	checkUnknown checkVerdict = iota
+	checkFound
+	checkAbsent
+)
+
+// check asks the provider. "Not found" is proof only later than the last send
+// could have left plus the time the provider takes to show it.
+func (c *effectCall) check(ctx context.Context, prior *StepRecord, s Sending) ([]byte, checkVerdict, error) {
+	if c.Check == nil {
+		return nil, checkUnknown, nil
+	}
+	result, found, err := c.Check(ctx, s)
+	switch {
+	case err != nil:
+		return nil, checkUnknown, err
+	case found:
+		return result, checkFound, nil
+	case c.Visible > 0 && prior.Idle > prior.SendWithin+c.Visible:
+		return nil, checkAbsent, nil
+	}
+	return nil, checkUnknown, nil
+}
+
+// sendWithin is how long from now the bytes may still leave: within the lease.
+func (c *effectCall) sendWithin() time.Duration { return c.a.leaseLeft() }
+
+// send begins an epoch: the first sends of a new derived key.
+func (c *effectCall) send(ctx context.Context, epoch int) ([]byte, error) {
+	return c.transmit(ctx, epoch, c.sending(epoch))
+}
+
+// transmit records the intent, then sends.
+func (c *effectCall) transmit(ctx context.Context, epoch int, s Sending) ([]byte, error) {
+	within := c.sendWithin()
+	asked := now()
+	intent := Intent{
+		Name: c.id.name, Occurrence: c.id.occurrence, Provider: c.Provider, Epoch: epoch,
+		DerivedKey: s.Key, Reference: s.Reference, Request: s.Request, SendWithin: max(within, 0),
+	}
+	if err := c.begin(ctx, intent); err != nil {
+		return nil, err
+	}
+	if now().Sub(asked) >= within || ctx.Err() != nil {
+		// Slept through the lease, or was told to stop: nothing is sent, but
+		// the mark stands, so somebody else will ask first.
+		return nil, c.unknown(context.Cause(ctx))
+	}
+	// The network waits no longer than the lease: a send that began in time
+	// must not arrive long after somebody else has settled the key.
+	sctx, cancel := context.WithTimeout(ctx, c.a.op.Deadline)
+	defer cancel()
+	result, err := c.Send(sctx, s)
+	switch {
+	case err == nil:
+		return c.end(ctx, StepDone, result)
+	case isNotApplied(err):
+		if _, err := c.end(ctx, StepNotApplied, nil); err != nil {
+			return nil, err
+		}
+		return nil, err
+	default:
+		return nil, c.unknown(err)
+	}
+}
+
+func isNotApplied(err error) bool {
+	_, ok := errors.AsType[*notApplied](err)
+	return ok
+}
+
+// begin commits the intent and notes it as unfinished.
+func (c *effectCall) begin(ctx context.Context, intent Intent) error {
+	store := c.a.e.store.(StepStore) //nolint:forcetypeassert // Engine.Steps checked it
+	var held bool
+	err := c.a.e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		held, err = store.BeginStep(ctx, c.a.owner, intent)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrUncertain):
+		c.note(&StepRecord{Intent: intent, State: StepBegun})
+		return c.unknown(err)
+	case err != nil:
+		return unavailable("begin step "+c.Name, err)
+	case !held:
+		return &Error{Code: CodeLeaseLost, Op: "begin step " + c.Name, Operation: c.a.Operation(), Hint: "another attempt owns the key"}
+	}
+	c.note(&StepRecord{Intent: intent, State: StepBegun})
+	return nil
+}
+
+// end records how the step ended. The effect has happened or provably not, so
+// it is insisted on; if it cannot be recorded the step stays unfinished.
+func (c *effectCall) end(ctx context.Context, state StepState, result []byte) ([]byte, error) {
+	store := c.a.e.store.(StepStore) //nolint:forcetypeassert // Engine.Steps checked it
+	var held bool
+	err := c.a.e.insist(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		var err error
+		held, err = store.EndStep(ctx, c.a.owner, StepEnd{Name: c.id.name, Occurrence: c.id.occurrence, State: state, Result: result})
+		return err
+	})
+	if err != nil {
+		return nil, c.unknown(fmt.Errorf("record end of step %s: %w", c.Name, err))
+	}
+	if !held {
+		return nil, &Error{Code: CodeLeaseLost, Op: "end step " + c.Name, Operation: c.a.Operation(), Hint: "another attempt owns the key"}
+	}
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	c.a.steps[c.id].State, c.a.steps[c.id].Result = state, result
+	return result, nil
+}
+
+func (c *effectCall) note(s *StepRecord) {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	c.a.steps[c.id] = s
+}
+
+func (c *effectCall) unknown(err error) error {
+	return &Error{
+		Code: CodeOutcomeUnknown, Op: "step " + c.Name, Operation: c.a.Operation(), Err: err,
+		Hint: "whether the provider acted is not known; return this error as it is",
+	}
+}
+
+// loadSteps reads what earlier attempts of the same life have recorded.
+func (a *Attempt) loadSteps(ctx context.Context) error {
+	store, ok := a.e.store.(StepStore)
+	if a.mode != modeSteps || !ok || !a.resumed {
+		a.steps = map[stepID]*StepRecord{}
+		return nil
+	}
+	var steps []StepRecord
+	err := a.e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		a.read = now()
+		steps, err = store.Steps(ctx, a.owner.Key)
+		return err
+	})
+	if err != nil {
+		return unavailable("read steps", err)
+	}
+	a.steps = map[stepID]*StepRecord{}
+	for i := range steps {
+		a.steps[stepID{steps[i].Name, steps[i].Occurrence}] = &steps[i]
+	}
+	return nil
+}
+
+// unfinished tells whether a step has begun and its end is not recorded. Steps
+// that could not be read are taken for unfinished.
+func (a *Attempt) unfinished() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.steps == nil {
+		return true
+	}
+	for _, s := range a.steps {
+		if s.State == StepBegun {
+			return true
+		}
+	}
+	return false
+}
+
+// Step runs fn as a named step: to success at most once over all attempts;
+// its result, as JSON, is what later attempts get. fn has nothing to check and
+// nobody remembers its key, so a crash inside it leaves the key in doubt; what
+// can be asked or re-sent belongs in Call.
+func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error)) (T, error) {
+	var value T
+	raw, err := Call(ctx, Effect{Name: name, Provider: "step", Send: func(ctx context.Context, _ Sending) ([]byte, error) {
+		v, err := fn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(v)
+	}})
+	if err != nil {
+		return value, err
+	}
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return value, &Error{Code: CodeStepChanged, Op: "replay step " + name, Hint: "its recorded result no longer fits the type", Err: err}
+	}
+	return value, nil
+}

@@ -1,0 +1,317 @@
+package onlyonce
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps records and decides, one key at a time, who may run. It is all
+// that a new backend has to implement; package storetest examines one.
+//
+// Refusals are values: a lost claim, a fenced write are ordinary results.
+// Errors mean that the store failed, and say how far it got: ErrConflict (a
+// concurrent statement won, nothing happened, repeat it), ErrUncertain (it may
+// have happened, repeat it with the same attempt token), anything else (it did
+// not happen).
+//
+// Every method is one atomic step. Durations go in, the store's own clock
+// makes times of them and judges them. Every write after the claim names fence
+// and attempt token, and changes nothing when they no longer match; all writes
+// may be repeated with the same arguments. Methods are safe for concurrent use
+// by any number of goroutines and processes.
+type Store interface {
+	// Features says what the store promises beyond the rules common to all.
+	Features() Features
+
+	// Claim makes one attempt the owner of the key, or says why not. See
+	// Verdict for what each answer means and in which order they are decided.
+	Claim(ctx context.Context, req ClaimRequest) (Claim, error)
+
+	// Renew makes the lease end that long from now. It returns false when the
+	// owner has lost the key, or the key is no longer in progress.
+	Renew(ctx context.Context, owner Owner, lease time.Duration) (bool, error)
+
+	// Complete stores the answer: in_progress or in_doubt → completed. The
+	// lease is not looked at: only a later claim ends an owner's right.
+	Complete(ctx context.Context, owner Owner, answer Answer) (Settled, error)
+
+	// Release frees the key: in_progress → failed_retryable. It is called only
+	// with proof that no effect happened.
+	Release(ctx context.Context, owner Owner, reason string) (bool, error)
+
+	// Park puts the key in doubt: in_progress → in_doubt. Fence and token stay,
+	// so that the doubted attempt's own late completion still counts.
+	Park(ctx context.Context, park ParkRequest) (bool, error)
+
+	// Get reads a record; false if there is none or it has expired.
+	Get(ctx context.Context, key Key) (Record, bool, error)
+
+	// Sweep does one bounded batch of housekeeping; see SweepRequest.
+	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
+}
+
+// Features says what a store promises. What it does not promise, storetest
+// skips by name.
+type Features struct {
+	// Name is the store's name in messages: "memory", "sqlite", "postgres".
+	Name string
+	// SingleProcess: records are seen by this process alone.
+	SingleProcess bool
+	// Durable: what a method has confirmed survives a crash of everything.
+	Durable bool
+	// Transactions: the store is a TxStore.
+	Transactions bool
+	// Steps: the store is a StepStore.
+	Steps bool
+	// SeesUncommitted: a request that differs from an atomic attempt still
+	// under way is told so (422) rather than that the key is busy (409).
+	SeesUncommitted bool
+}
+
+// ClaimRequest asks for a key.
+type ClaimRequest struct {
+	Key         Key
+	Operation   string
+	Fingerprint Fingerprint
+	// Attempt is this attempt's token; repeating a claim with the same token
+	// finds the claim it made.
+	Attempt Token
+	// Lease must be positive: a claim without an end cannot be made.
+	Lease time.Duration
+	// Retention counts from completion.
+	Retention time.Duration
+	// Abandon is recorded, and with the record's own says whether an attempt
+	// whose lease is over may be taken over: they must be the same, and not
+	// AbandonHold.
+	Abandon Abandon
+	// Resolve claims a key in doubt, to settle it.
+	Resolve bool
+}
+
+// Verdict is what became of a claim. A store decides in this order: absent or
+// expired (Won), the same attempt token (Won, or Replay once completed),
+// another fingerprint (Mismatch), then by state.
+type Verdict uint8
+
+// The verdicts. Only Won and Resumed make the caller the owner.
+const (
+	// Won: a new life of the key begins; fence and origin are new.
+	Won Verdict = iota + 1
+	// Resumed: an earlier attempt of the same life was taken over, freed or is
+	// being resolved; the fence has risen, finished steps stand.
+	Resumed
+	// Replay: completed; the record holds the answer.
+	Replay
+	// Busy: an attempt owns the key. The record may be empty when the owner's
+	// claim is not committed yet.
+	Busy
+	// Mismatch: the fingerprint or its version differs. Nothing was changed.
+	Mismatch
+	// Doubtful: the key is in doubt, and the claim did not ask to resolve it.
+	Doubtful
+	// Abandoned: the lease is over, but the key may not be taken over.
+	Abandoned
+)
+
+// Owns tells whether the verdict makes the claimer the owner.
+func (v Verdict) Owns() bool { return v == Won || v == Resumed }
+
+// String is the verdict's name.
+func (v Verdict) String() string {
+	names := [...]string{"none", "won", "resumed", "replay", "busy", "mismatch", "doubtful", "abandoned"}
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return "unknown"
+}
+
+// Claim is the result of asking for a key.
+type Claim struct {
+	Verdict Verdict
+	// From is the state the key was in before it was Resumed; else empty.
+	From State
+	// Record is the key's record after the claim.
+	Record Record
+	// Remaining is how much of the owner's lease is left by the store's clock.
+	Remaining time.Duration
+}
+
+// Settled is the result of completing a key.
+type Settled struct {
+	// Held is false when the owner has lost the key and nothing was changed.
+	Held bool
+	// ExpiresAt is when the stored answer expires, by the store's clock.
+	ExpiresAt time.Time
+}
+
+// ParkRequest puts a key in doubt.
+type ParkRequest struct {
+	Owner  Owner
+	Reason string
+	// LeaseOver parks somebody else's attempt, and only if its lease is over
+	// by the store's clock.
+	LeaseOver bool
+}
+
+// SweepRequest bounds one batch of housekeeping: expired completed and
+// failed_retryable records are deleted, abandoned attempts are decided as a
+// takeover would decide them, steps that outlived their retention go.
+type SweepRequest struct {
+	// Limit is how many rows of each kind one call may touch.
+	Limit int
+	// Grace is how long a lease must have been over before a sweeper decides.
+	Grace time.Duration
+	// StepRetention is how long steps outlive their key's last change.
+	StepRetention time.Duration
+}
+
+// SweepResult is what one batch did.
+type SweepResult struct {
+	// Busy: another sweeper is at work; nothing was done.
+	Busy bool
+	// Deleted counts records, Freed and Parked decided attempts, Steps deleted
+	// steps.
+	Deleted, Freed, Parked, Steps int
+	// More: a limit was reached, so another call has work to do.
+	More bool
+}
+
+// TxStore is a Store whose records live beside business data: claim, business
+// write and answer can share one transaction. Tx is the driver's transaction.
+type TxStore[Tx any] interface {
+	Store
+
+	// Atomic claims the key, runs fn and completes in one transaction. When
+	// the claim is not won, fn does not run and nothing is changed. When fn
+	// returns a nil answer or an error, everything is rolled back. A commit
+	// whose reply is lost returns ErrUncertain: repeating Atomic with the same
+	// attempt token finds the answer (Replay of its own token) or runs again.
+	// fn must not commit, must not keep tx, and must do nothing that a
+	// rollback does not undo.
+	Atomic(ctx context.Context, req ClaimRequest, fn TxFunc[Tx]) (Claim, Settled, error)
+
+	// Finish runs fn and completes the owner's key with its answer in one
+	// transaction; when the owner has lost the key, it is rolled back and
+	// Settled.Held is false. When an earlier Finish of this owner committed,
+	// fn's writes are rolled back and Held is true.
+	Finish(ctx context.Context, owner Owner, fn TxFunc[Tx]) (Settled, error)
+
+	// CompleteTx completes the owner's key in the caller's own transaction.
+	// When Held is false the caller must roll back.
+	CompleteTx(ctx context.Context, tx Tx, owner Owner, answer Answer) (Settled, error)
+}
+
+// TxFunc is business code that runs inside a store's transaction.
+type TxFunc[Tx any] func(ctx context.Context, tx Tx) (*Answer, error)
+
+// SettingStore keeps small named values that all processes must agree on: the
+// fingerprint secret and the policies that records were written under.
+type SettingStore interface {
+	// Setting reads a value; false if there is none.
+	Setting(ctx context.Context, kind, id string) ([]byte, bool, error)
+	// AddSetting inserts the value unless one is there, and returns the one
+	// that stands.
+	AddSetting(ctx context.Context, kind, id string, value []byte) ([]byte, error)
+}
+
+// StepState is where a step stands.
+type StepState string
+
+// The states of a step.
+const (
+	// StepBegun: the intent is recorded; whether it was sent, and what became
+	// of it, is not.
+	StepBegun StepState = "begun"
+	// StepDone: the result is recorded.
+	StepDone StepState = "done"
+	// StepNotApplied: it is proved that the last send had no effect.
+	StepNotApplied StepState = "not_applied"
+)
+
+// Intent is what a step is about to do, recorded before its first byte leaves.
+type Intent struct {
+	Name       string
+	Occurrence int
+	Provider   string
+	// Epoch rises only on proof that the last send was not applied.
+	Epoch int
+	// DerivedKey goes to the provider with every send of this epoch.
+	DerivedKey string
+	// Reference is our own name for the effect, for asking the provider.
+	Reference string
+	// Request is the bytes to be sent, the same on every send.
+	Request []byte
+	// SendWithin is how long after BeginStep the bytes may still leave.
+	SendWithin time.Duration
+}
+
+// StepRecord is what is kept of a step.
+type StepRecord struct {
+	Intent
+	State  StepState
+	Result []byte
+	// Sends counts the recorded intentions to send in this epoch.
+	Sends int
+	// Age is how long ago this epoch's first send was recorded, Idle how long
+	// ago its last one, both by the store's clock at the moment of reading.
+	Age, Idle time.Duration
+}
+
+// StepStore keeps the steps of operations. Steps belong to one life of a key
+// (Record.Origin) and outlive it. Both writes change nothing and return false
+// unless the owner holds the key in progress.
+type StepStore interface {
+	// BeginStep records that a send is about to happen: a new step, another
+	// send of the same epoch, or the first of a higher epoch. A step that is
+	// done is left alone and false is returned.
+	BeginStep(ctx context.Context, owner Owner, intent Intent) (bool, error)
+	// EndStep records how a begun step ended.
+	EndStep(ctx context.Context, owner Owner, end StepEnd) (bool, error)
+	// Steps lists the steps of the key's present life, in order of beginning.
+	Steps(ctx context.Context, key Key) ([]StepRecord, error)
+}
+
+// StepEnd is the end of a step.
+type StepEnd struct {
+	Name       string
+	Occurrence int
+	State      StepState // StepDone or StepNotApplied
+	Result     []byte
+}
+
+// OperatorStore lets people see what is there and keeps what they did.
+type OperatorStore interface {
+	// List gives records in the order of their digests, from behind a cursor.
+	List(ctx context.Context, filter ListFilter) (ListPage, error)
+	// AddAudit keeps an entry for good; its time is the store's.
+	AddAudit(ctx context.Context, entry AuditEntry) error
+	// Audit lists the entries of a key, oldest first.
+	Audit(ctx context.Context, key Key) ([]AuditEntry, error)
+}
+
+// ListFilter selects records. Empty fields select everything.
+type ListFilter struct {
+	State State
+	Scope string
+	// After is the Next of the page before.
+	After string
+	// Limit is the size of a page; 0 means 100.
+	Limit int
+}
+
+// ListPage is one page of records.
+type ListPage struct {
+	Records []Record
+	// Next is empty on the last page.
+	Next string
+}
+
+// AuditEntry is one act of an operator.
+type AuditEntry struct {
+	Key    Key
+	Action string
+	Actor  string
+	Reason string
+	Fence  int64
+	At     time.Time
+}

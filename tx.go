@@ -1,0 +1,209 @@
+package onlyonce
+
+import (
+	"context"
+	"errors"
+)
+
+// TxEngine is an Engine whose store keeps records beside business data, so
+// that a handler's writes and its answer can share one transaction.
+type TxEngine[Tx any] struct {
+	*Engine
+	tx TxStore[Tx]
+}
+
+// NewTx makes a TxEngine.
+func NewTx[Tx any](store TxStore[Tx], cfg Config) (*TxEngine[Tx], error) {
+	e, err := New(store, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &TxEngine[Tx]{Engine: e, tx: store}, nil
+}
+
+// TxHandlerFunc is an operation's own code inside a transaction. It must not
+// commit, must not keep tx, and must not call anything outside the database.
+// It may run more than once; only one run is committed.
+type TxHandlerFunc[Tx any] func(ctx context.Context, tx Tx) (Answer, error)
+
+// Atomic runs a handler whose effects all live in the store's own database:
+// claim, business write and answer are one transaction. A crash leaves
+// nothing; a failure is rolled back and frees the key.
+func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler TxHandlerFunc[Tx]) (Result, error) {
+	if err := op.validateAtomic(); err != nil {
+		return Result{}, err
+	}
+	c, err := e.newClaimant(ctx, op.atomic(), modeAtomic, req)
+	if err != nil {
+		if c != nil {
+			c.observe(ctx, Event{Kind: EventRefused, Code: CodeOf(err)})
+		}
+		return Result{}, err
+	}
+	t := &atomicRun[Tx]{claimant: c, store: e.tx, handler: handler}
+	for range maxRounds {
+		claim, err := t.try(ctx)
+		if err != nil {
+			c.observe(ctx, Event{Kind: EventStoreFailed, Err: err})
+			return Result{}, unavailable("run transaction", err)
+		}
+		done, err := c.consider(ctx, claim)
+		if err != nil {
+			c.observe(ctx, Event{Kind: EventRefused, Code: CodeOf(err)})
+			return Result{}, err
+		}
+		if done {
+			return t.result(ctx, claim)
+		}
+	}
+	return Result{}, c.busy(Claim{})
+}
+
+// atomicRun is one Atomic on its way.
+type atomicRun[Tx any] struct {
+	*claimant
+	store   TxStore[Tx]
+	handler TxHandlerFunc[Tx]
+
+	// What the last run of the handler left.
+	end     ended
+	act     action
+	reason  string
+	settled Settled
+}
+
+// try runs the transaction, repeating it while the store says that this is
+// safe. A handler's own failure is no error here: it is in t.end.
+func (t *atomicRun[Tx]) try(ctx context.Context) (claim Claim, err error) {
+	hctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.op.Deadline)
+	defer cancel()
+	err = t.e.repeat(hctx, func(ctx context.Context) error {
+		t.end, t.act = ended{}, 0
+		var err error
+		claim, t.settled, err = t.store.Atomic(ctx, t.claim, t.body)
+		if err != nil && t.end.err != nil && !repeatable(err) {
+			return nil
+		}
+		return err
+	})
+	if err == nil && t.end.err != nil {
+		claim.Verdict = Won // rolled back; the handler's failure is the result
+	}
+	return claim, err
+}
+
+// body is what runs inside the transaction.
+func (t *atomicRun[Tx]) body(ctx context.Context, tx Tx) (*Answer, error) {
+	a := &Attempt{e: t.e, op: t.op, mode: modeAtomic, owner: Owner{Key: t.req.Key, Attempt: t.claim.Attempt}, inTx: true}
+	ctx = context.WithValue(ctx, attemptKey{}, a)
+	begun := now()
+	answer, err := guard(func() (Answer, error) { return t.handler(ctx, tx) })
+	t.end = ended{answer: answer, err: err, took: now().Sub(begun)}
+	r := run{mode: modeAtomic, answer: answer, failed: err != nil, outcome: answer.Outcome}
+	if r.outcome == ByStatus {
+		r.outcome = a.declaredOutcome()
+	}
+	t.act, t.reason = decide(r)
+	if t.act != actComplete {
+		return nil, err
+	}
+	return &answer, nil
+}
+
+func (t *atomicRun[Tx]) result(ctx context.Context, claim Claim) (Result, error) {
+	if claim.Verdict == Replay {
+		return t.replay(ctx, claim.Record), nil
+	}
+	a := &Attempt{e: t.e, op: t.op, owner: claim.Record.Owner(), steps: map[stepID]*StepRecord{}}
+	if t.act == actComplete {
+		return t.completed(ctx, a, t.end.answer, t.settled, t.end)
+	}
+	return t.rolledBack(ctx, t.end)
+}
+
+// rolledBack records what the rolled-back transaction could not: that the key
+// was used and is free (or in doubt) again. The record is for telling another
+// request apart; where it cannot be written, nothing was written, which is
+// just as free.
+func (t *atomicRun[Tx]) rolledBack(ctx context.Context, end ended) (Result, error) {
+	ctx = context.WithoutCancel(ctx)
+	claim, _, err := t.claimOnce(ctx)
+	if err != nil || !claim.Verdict.Owns() {
+		a := &Attempt{e: t.e, op: t.op, owner: Owner{Key: t.req.Key, Attempt: t.claim.Attempt}}
+		return a.freed(end)
+	}
+	a := &Attempt{e: t.e, op: t.op, owner: claim.Record.Owner(), steps: map[stepID]*StepRecord{}}
+	if t.act == actPark {
+		return t.doubtful(ctx, a, end, run{outcome: Unknown, answer: end.answer}, t.reason)
+	}
+	return t.release(ctx, a, end, t.reason)
+}
+
+// Finish is the last step of a handler run by Steps or Wrap: its business
+// write and its answer in one transaction. It returns the answer, which the
+// handler then returns. An answer that would not be stored (5xx, NotApplied)
+// rolls the transaction back. When another attempt owns the key, everything is
+// rolled back and ErrLeaseLost is returned.
+func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (Answer, error) {
+	a := AttemptFrom(ctx)
+	if a == nil || a.mode == modeAtomic || a.e != e.Engine {
+		return Answer{}, configError("Finish", "needs a handler that this engine runs by Steps or Wrap")
+	}
+	if a.unfinished() {
+		return Answer{}, &Error{Code: CodeOutcomeUnknown, Op: "finish", Operation: a.Operation(), Hint: ReasonUnfinishedStep}
+	}
+	if !a.enterTx() {
+		return Answer{}, &Error{Code: CodeInTx, Op: "finish", Operation: a.Operation(), Hint: "a transaction of this attempt is open already"}
+	}
+	defer a.leaveTx()
+
+	var answer Answer
+	var settled Settled
+	rolledBack := false
+	err := e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		settled, err = e.tx.Finish(ctx, a.owner, func(ctx context.Context, tx Tx) (*Answer, error) {
+			var err error
+			answer, err = handler(ctx, tx)
+			act, _ := decide(run{mode: a.mode, on5xx: a.op.On5xx, answer: answer, failed: err != nil, outcome: answer.Outcome})
+			rolledBack = act != actComplete
+			if rolledBack {
+				return nil, err
+			}
+			return &answer, nil
+		})
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrUncertain):
+		return answer, err
+	case err != nil || rolledBack:
+		return answer, err
+	case !settled.Held:
+		return Answer{}, &Error{Code: CodeLeaseLost, Op: "finish", Operation: a.Operation(), Hint: "another attempt owns the key; everything was rolled back"}
+	}
+	a.finish(answer, settled)
+	return answer, nil
+}
+
+func (a *Attempt) enterTx() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.inTx || a.finished != nil {
+		return false
+	}
+	a.inTx = true
+	return true
+}
+
+func (a *Attempt) leaveTx() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inTx = false
+}
+
+func (a *Attempt) finish(answer Answer, settled Settled) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.finished, a.settled = &answer, settled
+}
