@@ -20,7 +20,7 @@ import (
 // own claim again. Another fingerprint is refused before anything else, so
 // that no takeover lets a different request in (rule F6).
 func Judge(rec Record, req ClaimRequest, now time.Time) (verdict Verdict, write bool) {
-	if rec.expired(now) {
+	if rec.Expired(now) {
 		return Won, true
 	}
 	if rec.Attempt == req.Attempt && rec.State == InProgress {
@@ -59,9 +59,9 @@ func judgeOwned(rec Record, req ClaimRequest, now time.Time) (Verdict, bool) {
 	}
 }
 
-// expired tells whether the record is as good as absent. Only what is settled
-// expires: in progress and in doubt never do (rule T2).
-func (r Record) expired(now time.Time) bool {
+// Expired tells whether the record is as good as absent. Only what is settled
+// expires: in progress and in doubt never do (rule T2). now is the store's.
+func (r Record) Expired(now time.Time) bool {
 	return (r.State == Completed || r.State == FailedRetryable) && !now.Before(r.ExpiresAt)
 }
 
@@ -81,14 +81,15 @@ func EncodeHeader(h map[string][]string) []byte {
 		for _, v := range h[name] {
 			b = append(b, name...)
 			b = append(b, ": "...)
-			b = append(b, oneLine.Replace(v)...)
+			if strings.ContainsAny(v, "\r\n") {
+				v = strings.NewReplacer("\r", " ", "\n", " ").Replace(v)
+			}
+			b = append(b, v...)
 			b = append(b, '\n')
 		}
 	}
 	return b
 }
-
-var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
 // DecodeHeader reads what EncodeHeader wrote. No headers are a nil map.
 func DecodeHeader(b []byte) (map[string][]string, error) {

@@ -88,6 +88,15 @@ type ClaimRequest struct {
 	Resolve bool
 }
 
+// Validate refuses what no store may accept: a claim whose lease never ends, or
+// a key over its limits. Every store calls it first.
+func (r ClaimRequest) Validate() error {
+	if r.Lease <= 0 || r.Retention <= 0 {
+		return configError("ClaimRequest", "needs a positive lease and retention, got %v and %v", r.Lease, r.Retention)
+	}
+	return r.Key.Validate()
+}
+
 // Verdict is what became of a claim. A store decides in this order: absent or
 // expired (Won), the same attempt token (Won, or Replay once completed),
 // another fingerprint (Mismatch), then by state.

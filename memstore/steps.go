@@ -1,0 +1,109 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// step is a StepRecord with the times its ages are computed from.
+type step struct {
+	onlyonce.StepRecord
+	origin               int64
+	begun, sent, changed time.Time
+}
+
+// holder is the record if the owner holds it in progress.
+func (s *Store) holder(o onlyonce.Owner) *onlyonce.Record {
+	rec := s.owned(o)
+	if rec == nil || rec.State != onlyonce.InProgress {
+		return nil
+	}
+	return rec
+}
+
+func (s *Store) findStep(key onlyonce.Key, origin int64, name string, occurrence int) *step {
+	for _, st := range s.steps[key.Digest()] {
+		if st.origin == origin && st.Name == name && st.Occurrence == occurrence {
+			return st
+		}
+	}
+	return nil
+}
+
+// BeginStep records that a send is about to happen.
+func (s *Store) BeginStep(ctx context.Context, owner onlyonce.Owner, intent onlyonce.Intent) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.holder(owner)
+	if rec == nil {
+		return false, nil
+	}
+	now := s.now()
+	intent.Request = bytes.Clone(intent.Request)
+	st := s.findStep(owner.Key, rec.Origin, intent.Name, intent.Occurrence)
+	switch {
+	case st == nil:
+		st = &step{origin: rec.Origin, begun: now}
+		s.steps[owner.Key.Digest()] = append(s.steps[owner.Key.Digest()], st)
+	case st.State == onlyonce.StepBegun && intent.Epoch == st.Epoch:
+	case st.State == onlyonce.StepNotApplied && intent.Epoch > st.Epoch:
+		st.begun, st.Sends = now, 0
+	default:
+		return false, nil
+	}
+	st.Intent, st.State, st.Result = intent, onlyonce.StepBegun, nil
+	st.Sends++
+	st.sent, st.changed = now, now
+	return true, nil
+}
+
+// EndStep records how a begun step ended. Repeating it is harmless.
+func (s *Store) EndStep(ctx context.Context, owner onlyonce.Owner, end onlyonce.StepEnd) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.holder(owner)
+	if rec == nil {
+		return false, nil
+	}
+	st := s.findStep(owner.Key, rec.Origin, end.Name, end.Occurrence)
+	if st == nil || (st.State != onlyonce.StepBegun && st.State != end.State) {
+		return false, nil
+	}
+	if st.State == onlyonce.StepBegun {
+		st.State, st.Result, st.changed = end.State, append([]byte{}, end.Result...), s.now()
+	}
+	return true, nil
+}
+
+// Steps lists the steps of the key's present life.
+func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRecord, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.records[key.Digest()]
+	if rec == nil {
+		return nil, nil
+	}
+	now := s.now()
+	var out []onlyonce.StepRecord
+	for _, st := range s.steps[key.Digest()] {
+		if st.origin != rec.Origin {
+			continue
+		}
+		r := st.StepRecord
+		r.Age, r.Idle = now.Sub(st.begun), now.Sub(st.sent)
+		out = append(out, r)
+	}
+	return out, nil
+}

@@ -1,0 +1,227 @@
+package storetest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// claimRules are about who may run.
+func claimRules() []rule {
+	return []rule{
+		{"C1_one_of_many_claims_wins", "several attempts own one key at once: the claim is not one atomic step", checkOneWinner},
+		{"C2_losing_is_a_value", "a lost claim must say busy, with what is left of the lease, and be no error", checkLosing},
+		{"C3_a_claim_is_seen_elsewhere", "another handle does not see a claim that was confirmed", checkSeen},
+		{"C4_a_lease_ends_by_the_stores_clock", "a lease must be over when the store's clock says so, neither earlier nor later", checkLeaseEnd},
+		{"C4_a_claim_without_a_lease_is_refused", "a claim that never ends locks its key for ever", checkNoLease},
+		{"C7_only_a_repeatable_attempt_is_taken_over", "what a crash left behind may run again only if the record and the request both say so", checkTakeover},
+		{"C7_lease_lengths_do_not_matter_to_a_takeover", "a contender's own lease must not decide about the holder's (case B23)", checkTakeoverLease},
+		{"C10_a_repeated_claim_finds_itself", "a claim whose reply was lost must be repeatable with its token, and not look like somebody else's", checkRepeat},
+		{"F6_a_mismatch_changes_nothing", "another request under the key must be refused in every state, before anything else, and change nothing", checkMismatch},
+		{"C1_resolving_has_one_owner", "a key in doubt may be resolved by one attempt at a time", checkResolve},
+	}
+}
+
+func checkOneWinner(t *testing.T, b *bench) {
+	const contenders = 24
+	stores := []onlyonce.Store{b.store, b.store}
+	if b.Another != nil {
+		stores[1] = b.Another
+	}
+	var mu sync.Mutex
+	owners, others := 0, 0
+	var wg sync.WaitGroup
+	gate := make(chan struct{})
+	for i := range contenders {
+		wg.Go(func() {
+			<-gate
+			c, err := stores[i%2].Claim(b.ctx, again(request("race")))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				t.Errorf("claim: %v", err)
+			case c.Verdict.Owns():
+				owners++
+			case c.Verdict == onlyonce.Busy:
+				others++
+			default:
+				t.Errorf("claim: verdict %v", c.Verdict)
+			}
+		})
+	}
+	close(gate)
+	wg.Wait()
+	if owners != 1 || others != contenders-1 {
+		t.Fatalf("%d owners and %d busy of %d", owners, others, contenders)
+	}
+}
+
+func checkLosing(t *testing.T, b *bench) {
+	req := request("k")
+	b.want(t, req, onlyonce.Won)
+	b.clock.Advance(10 * time.Second)
+	c := b.want(t, again(req), onlyonce.Busy)
+	if c.Remaining != 20*time.Second {
+		t.Errorf("remaining %v, want 20s", c.Remaining)
+	}
+	if c.Record.Attempt != req.Attempt || c.Record.State != onlyonce.InProgress {
+		t.Errorf("a loser must see the owner's record, got %+v", c.Record)
+	}
+}
+
+func checkSeen(t *testing.T, b *bench) {
+	if b.Another == nil {
+		t.Skip("not promised: a second handle on the same data")
+	}
+	req := request("k")
+	c := b.want(t, req, onlyonce.Won)
+	rec, found, err := b.Another.Get(b.ctx, req.Key)
+	if err != nil || !found {
+		t.Fatalf("get elsewhere: found %v, %v", found, err)
+	}
+	if diff := cmp.Diff(c.Record, rec); diff != "" {
+		t.Errorf("the claim elsewhere (-claimed +seen):\n%s", diff)
+	}
+}
+
+func checkLeaseEnd(t *testing.T, b *bench) {
+	req := request("k")
+	first := b.want(t, req, onlyonce.Won)
+	b.clock.Advance(lease - time.Microsecond)
+	b.want(t, again(req), onlyonce.Busy)
+	b.clock.Advance(time.Microsecond)
+	second := b.want(t, again(req), onlyonce.Resumed)
+	if second.From != onlyonce.InProgress {
+		t.Errorf("taken over from %q, want in_progress", second.From)
+	}
+	if second.Record.Fence <= first.Record.Fence {
+		t.Errorf("fence went from %d to %d: it must rise", first.Record.Fence, second.Record.Fence)
+	}
+	if second.Remaining != lease || !second.Record.LeaseEnd.Equal(b.clock.Now().Add(lease)) {
+		t.Errorf("a takeover begins a full lease, got %v until %v", second.Remaining, second.Record.LeaseEnd)
+	}
+}
+
+func checkNoLease(t *testing.T, b *bench) {
+	for _, d := range []time.Duration{0, -time.Second} {
+		req := request("k")
+		req.Lease = d
+		if c, err := b.store.Claim(b.ctx, req); err == nil {
+			t.Errorf("a lease of %v was granted: %v", d, c.Verdict)
+		}
+	}
+	if _, found, err := b.store.Get(b.ctx, request("k").Key); found || err != nil {
+		t.Errorf("a refused claim left a record: %v %v", found, err)
+	}
+}
+
+func checkTakeover(t *testing.T, b *bench) {
+	policies := []onlyonce.Abandon{onlyonce.AbandonHold, onlyonce.AbandonRerun, onlyonce.AbandonResume}
+	for _, recorded := range policies {
+		for _, asked := range policies {
+			req := request(string(rune('a'+recorded)) + string(rune('a'+asked)))
+			req.Abandon = recorded
+			first := b.want(t, req, onlyonce.Won)
+			b.clock.Advance(lease)
+			next := again(req)
+			next.Abandon = asked
+			if recorded == asked && asked != onlyonce.AbandonHold {
+				c := b.want(t, next, onlyonce.Resumed)
+				if c.Record.Origin != first.Record.Origin || c.Record.Attempts != 2 || c.Record.Attempt != next.Attempt {
+					t.Errorf("a takeover continues the key's life: %+v", c.Record)
+				}
+				continue
+			}
+			c := b.want(t, next, onlyonce.Abandoned)
+			if diff := cmp.Diff(first.Record, b.get(t, req.Key)); diff != "" {
+				t.Errorf("a refused takeover changed the record (-before +after):\n%s", diff)
+			}
+			if c.Record.Attempt != req.Attempt {
+				t.Errorf("an abandoned claim must show the crashed attempt, got %+v", c.Record)
+			}
+		}
+	}
+}
+
+func checkTakeoverLease(t *testing.T, b *bench) {
+	for i, contender := range []time.Duration{time.Second, lease, 10 * lease} {
+		req := request(string(rune('a' + i)))
+		b.want(t, req, onlyonce.Won)
+		next := again(req)
+		next.Lease = contender
+		b.clock.Advance(lease - time.Millisecond)
+		b.want(t, next, onlyonce.Busy)
+		b.clock.Advance(time.Millisecond)
+		if c := b.want(t, next, onlyonce.Resumed); c.Remaining != contender {
+			t.Errorf("remaining %v, want the contender's own %v", c.Remaining, contender)
+		}
+	}
+}
+
+func checkRepeat(t *testing.T, b *bench) {
+	req := request("k")
+	first := b.want(t, req, onlyonce.Won)
+	b.clock.Advance(time.Second)
+	second := b.want(t, req, onlyonce.Won)
+	if second.Record.Owner() != first.Record.Owner() || second.Remaining != lease-time.Second {
+		t.Errorf("the repeated claim is another one: %+v, remaining %v", second.Record, second.Remaining)
+	}
+	b.complete(t, first.Record.Owner(), created())
+	if c := b.want(t, req, onlyonce.Replay); c.Record.Attempt != req.Attempt {
+		t.Errorf("an attempt must recognise its own answer")
+	}
+}
+
+func checkMismatch(t *testing.T, b *bench) {
+	other, version := fingerprintOf("b"), fingerprintOf("a")
+	version.Version.Secret = "s2"
+	arrange := map[string]func(onlyonce.Owner){
+		"in progress": func(onlyonce.Owner) {},
+		"lease over":  func(onlyonce.Owner) { b.clock.Advance(lease) },
+		"completed":   func(o onlyonce.Owner) { b.complete(t, o, created()) },
+		"freed":       func(o onlyonce.Owner) { b.release(t, o) },
+		"in doubt":    func(o onlyonce.Owner) { b.park(t, o, false) },
+	}
+	for name, act := range arrange {
+		for _, fp := range []onlyonce.Fingerprint{other, version} {
+			req := request(name + fp.Version.Secret + string(fp.Sum[7]))
+			act(b.want(t, req, onlyonce.Won).Record.Owner())
+			before := b.get(t, req.Key)
+			next := again(req)
+			next.Fingerprint, next.Resolve = fp, true
+			c := b.want(t, next, onlyonce.Mismatch)
+			if diff := cmp.Diff(before, b.get(t, req.Key)); diff != "" {
+				t.Errorf("%s: a mismatch changed the record (-before +after):\n%s", name, diff)
+			}
+			if !c.Record.Fingerprint.Equal(req.Fingerprint) {
+				t.Errorf("%s: a mismatch must show the recorded fingerprint", name)
+			}
+		}
+	}
+}
+
+func checkResolve(t *testing.T, b *bench) {
+	req := request("k")
+	first := b.want(t, req, onlyonce.Won)
+	b.park(t, first.Record.Owner(), false)
+	if c := b.want(t, again(req), onlyonce.Doubtful); c.Record.Reason != "test" {
+		t.Errorf("a key in doubt must say why, got %q", c.Record.Reason)
+	}
+	resolving := again(req)
+	resolving.Resolve = true
+	c := b.want(t, resolving, onlyonce.Resumed)
+	if c.From != onlyonce.InDoubt || c.Record.Fence <= first.Record.Fence || c.Record.Origin != first.Record.Origin {
+		t.Errorf("a resolving claim continues the life under a higher fence: from %q, %+v", c.From, c.Record)
+	}
+	second := again(req)
+	second.Resolve = true
+	b.want(t, second, onlyonce.Busy)
+	if s := b.complete(t, first.Record.Owner(), created()); s.Held {
+		t.Errorf("the doubted attempt completed although its key is being resolved under a higher fence")
+	}
+}

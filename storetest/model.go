@@ -1,0 +1,151 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// RunModel drives a store and a model of it with the same random operations
+// and the same clock; every result must be the same, fences included. A
+// failure prints the shortest list of operations that shows it, and a seed.
+func RunModel(t *testing.T, backend Backend, newModel func(now func() time.Time) onlyonce.Store) {
+	t.Helper()
+	explain(t, "the store and the reference model disagree")
+	rapid.Check(t, func(rt *rapid.T) {
+		clock := NewClock()
+		m := &model{
+			ctx: t.Context(), clock: clock,
+			real: backend.Open(t, clock.Now).Store, model: newModel(clock.Now),
+			owners: map[string][]onlyonce.Owner{},
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"advance":  m.advance,
+			"claim":    m.claim,
+			"renew":    m.renew,
+			"complete": m.complete,
+			"release":  m.release,
+			"park":     m.park,
+			"step":     m.step,
+			"sweep":    m.sweep,
+			"get":      m.get,
+		})
+	})
+}
+
+// model is a store beside its model.
+type model struct {
+	ctx         context.Context //nolint:containedctx // lives as long as one check
+	clock       *Clock
+	real, model onlyonce.Store
+	// owners are all attempts that ever owned each key.
+	owners map[string][]onlyonce.Owner
+}
+
+func keys() *rapid.Generator[string] { return rapid.SampledFrom([]string{"a", "b", "A"}) }
+
+// both runs fn on both stores and compares what it returns.
+func (m *model) both(t *rapid.T, what string, fn func(s onlyonce.Store) (any, error)) any {
+	t.Helper()
+	want, wantErr := fn(m.model)
+	got, gotErr := fn(m.real)
+	if (wantErr == nil) != (gotErr == nil) {
+		t.Fatalf("%s: model %v, store %v", what, wantErr, gotErr)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%s (-model +store):\n%s", what, diff)
+	}
+	return got
+}
+
+// owner picks an attempt that owns or once owned the key.
+func (m *model) owner(t *rapid.T) onlyonce.Owner {
+	key := keys().Draw(t, "key")
+	if len(m.owners[key]) == 0 {
+		t.Skip("nobody owned it yet")
+	}
+	return rapid.SampledFrom(m.owners[key]).Draw(t, "owner")
+}
+
+func (m *model) advance(t *rapid.T) {
+	m.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, lease, time.Hour, retention, 100 * retention}).Draw(t, "by"))
+}
+
+func (m *model) claim(t *rapid.T) {
+	req := request(keys().Draw(t, "key"))
+	req.Fingerprint = fingerprintOf(rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(t, "request"))
+	req.Abandon = rapid.SampledFrom([]onlyonce.Abandon{onlyonce.AbandonHold, onlyonce.AbandonRerun, onlyonce.AbandonResume}).Draw(t, "abandon")
+	req.Resolve = rapid.Bool().Draw(t, "resolve")
+	got := m.both(t, "claim", func(s onlyonce.Store) (any, error) { return s.Claim(m.ctx, req) })
+	if c, ok := got.(onlyonce.Claim); ok && c.Verdict.Owns() {
+		m.owners[req.Key.Value] = append(m.owners[req.Key.Value], c.Record.Owner())
+	}
+}
+
+func (m *model) renew(t *rapid.T) {
+	o := m.owner(t)
+	m.both(t, "renew", func(s onlyonce.Store) (any, error) { return s.Renew(m.ctx, o, lease) })
+}
+
+func (m *model) complete(t *rapid.T) {
+	o := m.owner(t)
+	a := onlyonce.Answer{Status: 200, Body: []byte(rapid.StringN(0, 3, 8).Draw(t, "body"))}
+	m.both(t, "complete", func(s onlyonce.Store) (any, error) { return s.Complete(m.ctx, o, a) })
+}
+
+func (m *model) release(t *rapid.T) {
+	o := m.owner(t)
+	m.both(t, "release", func(s onlyonce.Store) (any, error) { return s.Release(m.ctx, o, "r") })
+}
+
+func (m *model) park(t *rapid.T) {
+	p := onlyonce.ParkRequest{Owner: m.owner(t), Reason: "p", LeaseOver: rapid.Bool().Draw(t, "lease over")}
+	m.both(t, "park", func(s onlyonce.Store) (any, error) { return s.Park(m.ctx, p) })
+}
+
+func (m *model) step(t *rapid.T) {
+	if !m.real.Features().Steps {
+		t.Skip("not promised: steps")
+	}
+	o := m.owner(t)
+	name := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "step")
+	in := intent(name, rapid.IntRange(0, 2).Draw(t, "epoch"))
+	end := onlyonce.StepEnd{Name: name, State: rapid.SampledFrom([]onlyonce.StepState{onlyonce.StepDone, onlyonce.StepNotApplied}).Draw(t, "end"), Result: []byte("r")}
+	begin := rapid.Bool().Draw(t, "begin")
+	m.both(t, "step", func(s onlyonce.Store) (any, error) {
+		steps := s.(onlyonce.StepStore) //nolint:forcetypeassert // Features().Steps says so
+		if begin {
+			return steps.BeginStep(m.ctx, o, in)
+		}
+		return steps.EndStep(m.ctx, o, end)
+	})
+}
+
+func (m *model) sweep(t *rapid.T) {
+	req := onlyonce.SweepRequest{Limit: 100, Grace: time.Minute, StepRetention: 90 * 24 * time.Hour}
+	m.both(t, "sweep", func(s onlyonce.Store) (any, error) { return s.Sweep(m.ctx, req) })
+}
+
+func (m *model) get(t *rapid.T) {
+	key := request(keys().Draw(t, "key")).Key
+	m.both(t, "get", func(s onlyonce.Store) (any, error) {
+		rec, found, err := s.Get(m.ctx, key)
+		if err != nil || !m.real.Features().Steps {
+			return fmt.Sprint(rec, found), err
+		}
+		steps, err := s.(onlyonce.StepStore).Steps(m.ctx, key) //nolint:forcetypeassert // Features().Steps says so
+		if !found {
+			steps = nil // whether a dead life's steps are still listed is the store's affair
+		}
+		return struct {
+			Record onlyonce.Record
+			Steps  []onlyonce.StepRecord
+		}{rec, steps}, err
+	})
+}
