@@ -77,27 +77,27 @@ func (a *Attempt) leaseLeft() time.Duration {
 }
 
 // keepLease renews the lease until ctx ends, and cancels the handler with
-// ErrLeaseLost as soon as the lease can no longer be trusted. It never renews
-// past the run's deadline, which ends ctx.
+// ErrLeaseLost as soon as the lease can no longer be trusted, even while the
+// store does not answer. It never renews past the run's deadline, which ends
+// ctx.
 func (a *Attempt) keepLease(ctx context.Context, lost context.CancelCauseFunc) {
-	for {
-		left := a.leaseLeft()
-		if left <= 0 {
-			lost(&Error{Code: CodeLeaseLost, Op: "renew lease", Hint: "the store did not renew it in time", Operation: a.Operation()})
-			return
-		}
-		if !wait(ctx, min(a.op.Lease/3, left)) {
-			return
-		}
+	end := time.AfterFunc(a.leaseLeft(), func() { lost(a.leaseLost("the store did not renew it in time")) })
+	defer end.Stop()
+	for wait(ctx, max(min(a.op.Lease/3, a.leaseLeft()), a.op.Lease/20)) {
 		held, err := a.renew(ctx)
-		if err == nil && !held {
-			lost(&Error{Code: CodeLeaseLost, Op: "renew lease", Hint: "another attempt took the key over", Operation: a.Operation()})
+		switch {
+		case err != nil: // the timer decides for how long to try again
+		case !held:
+			lost(a.leaseLost("another attempt took the key over"))
 			return
-		}
-		if err != nil && !wait(ctx, min(a.op.Lease/20, max(a.leaseLeft(), 0))) {
-			return
+		default:
+			end.Reset(a.leaseLeft())
 		}
 	}
+}
+
+func (a *Attempt) leaseLost(hint string) *Error {
+	return &Error{Code: CodeLeaseLost, Op: "renew lease", Hint: hint, Operation: a.Operation()}
 }
 
 // renew asks for another lease, no longer than the run may still take.
