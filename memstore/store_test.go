@@ -85,3 +85,11 @@ func TestModelAgainstItself(t *testing.T) {
 		return storetest.Instance{Store: fresh(now)}
 	}}, fresh)
 }
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	storetest.RunHistory(t, storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
+		t.Helper()
+		return storetest.Instance{Store: open(t, now)}
+	}})
+}
