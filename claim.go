@@ -8,22 +8,21 @@ import (
 
 // claimant is one request on its way to a key.
 type claimant struct {
+	job
 	e     *Engine
-	op    Op
-	mode  mode
-	req   Request
 	form  Form // under the operation's present policy
 	claim ClaimRequest
 }
 
-func (e *Engine) newClaimant(ctx context.Context, op Op, m mode, req Request) (*claimant, error) {
+func (e *Engine) newClaimant(ctx context.Context, j job) (*claimant, error) {
+	op, req := j.op, j.req
 	if err := req.Key.Validate(); err != nil {
 		return nil, err
 	}
-	c := &claimant{e: e, op: op, mode: m, req: req}
+	c := &claimant{job: j, e: e}
 	c.claim = ClaimRequest{
 		Key: req.Key, Operation: op.Name, Attempt: NewToken(),
-		Lease: op.Lease, Retention: op.Retention, Abandon: op.abandon(m),
+		Lease: op.Lease, Retention: op.Retention, Abandon: op.abandon(j.mode),
 	}
 	form, err := req.Canonical.Form(req.Canonical.Version(), op.Policy)
 	if err != nil {

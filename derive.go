@@ -41,13 +41,13 @@ func (d Derivation) Reference() string {
 
 func (d Derivation) digest(label string) []byte {
 	h := sha256.New()
-	h.Write([]byte(label)) //nolint:errcheck // a hash
+	h.Write([]byte(label))
 	for _, s := range []string{d.Key.Scope, d.Key.Value, d.Step, d.Provider} {
 		writeString(h, s)
 	}
 	var n [16]byte
-	binary.BigEndian.PutUint64(n[:8], uint64(d.Occurrence)) //nolint:gosec // a count
-	binary.BigEndian.PutUint64(n[8:], uint64(d.Epoch))      //nolint:gosec // a count
-	h.Write(n[:])                                           //nolint:errcheck // a hash
+	binary.BigEndian.PutUint64(n[:8], uint64(d.Occurrence))
+	binary.BigEndian.PutUint64(n[8:], uint64(d.Epoch))
+	h.Write(n[:])
 	return h.Sum(nil)
 }

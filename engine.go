@@ -58,8 +58,7 @@ func New(store Store, cfg Config) (*Engine, error) {
 	if cfg.SettleTimeout < 0 {
 		return nil, configError("SettleTimeout", "must not be negative, got %v", cfg.SettleTimeout)
 	}
-	//nolint:contextcheck // the engine outlives the call that makes it
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the engine outlives the call that makes it; Close ends it
 	return &Engine{store: store, cfg: cfg, vault: newVault(cfg.Secrets, settings), closing: ctx, close: cancel}, nil
 }
 
@@ -135,7 +134,7 @@ func (e *Engine) Wrap(ctx context.Context, op Op, req Request, handler HandlerFu
 	if err := op.Validate(); err != nil {
 		return Result{}, err
 	}
-	return e.do(ctx, op.WithDefaults(), modeWrap, req, handler)
+	return e.do(ctx, job{op.WithDefaults(), modeWrap, req}, handler)
 }
 
 // Steps runs a handler whose effects outside the store go through Step, Call
@@ -147,11 +146,18 @@ func (e *Engine) Steps(ctx context.Context, op Op, req Request, handler HandlerF
 	if _, ok := e.store.(StepStore); !ok {
 		return Result{}, configError("store", "%s keeps no steps", e.store.Features().Name)
 	}
-	return e.do(ctx, op.WithDefaults(), modeSteps, req, handler)
+	return e.do(ctx, job{op.WithDefaults(), modeSteps, req}, handler)
 }
 
-func (e *Engine) do(ctx context.Context, op Op, m mode, req Request, handler HandlerFunc) (Result, error) {
-	c, err := e.newClaimant(ctx, op, m, req)
+// job is what is to be run, and for whom.
+type job struct {
+	op   Op
+	mode mode
+	req  Request
+}
+
+func (e *Engine) do(ctx context.Context, j job, handler HandlerFunc) (Result, error) {
+	c, err := e.newClaimant(ctx, j)
 	if err != nil {
 		return e.refuse(ctx, c, handler, err)
 	}
@@ -164,10 +170,10 @@ func (e *Engine) do(ctx context.Context, op Op, m mode, req Request, handler Han
 			return c.replay(ctx, claim.Record), nil
 		}
 		work := handler
-		recovering := m == modeWrap && claim.From == InDoubt
+		recovering := j.mode == modeWrap && claim.From == InDoubt
 		if recovering {
 			record := claim.Record
-			work = func(ctx context.Context) (Answer, error) { return op.Recover(ctx, record) }
+			work = func(ctx context.Context) (Answer, error) { return j.op.Recover(ctx, record) }
 		}
 		res, err := c.run(ctx, claim, asked, work)
 		if recovering && res.State == FailedRetryable {
@@ -204,7 +210,7 @@ func (e *Engine) refuse(ctx context.Context, c *claimant, handler HandlerFunc, e
 // syntax: a late retry is answered by its record, not by a stricter deploy
 // (rule O1). It returns false when there is nothing to answer with.
 func (e *Engine) Peek(ctx context.Context, op Op, req Request) (Result, bool, error) {
-	c, err := e.newClaimant(ctx, op.WithDefaults(), modeWrap, req)
+	c, err := e.newClaimant(ctx, job{op.WithDefaults(), modeWrap, req})
 	if err != nil {
 		return Result{}, false, err
 	}

@@ -80,7 +80,7 @@ func worldOn(t *testing.T, mem *memstore.Store, inject storefault.Injector, cfg 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			t.Errorf("close engine: %v", err)
@@ -145,6 +145,7 @@ func responds(status int, body string) onlyonce.HandlerFunc {
 }
 
 func never(t *testing.T) onlyonce.HandlerFunc {
+	t.Helper()
 	return func(context.Context) (onlyonce.Answer, error) {
 		t.Error("the handler ran")
 		return answer(500, ""), nil
@@ -203,7 +204,7 @@ func (w *world) dying(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		dead, cancel := context.WithCancel(context.Background())
+		dead, cancel := context.WithCancel(t.Context())
 		cancel()
 		_ = e.Close(dead) // what it has not stored died with it
 	})

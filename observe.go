@@ -47,6 +47,7 @@ type Event struct {
 // Observer is told what happens to keys, for metrics, logs and traces. It is
 // called on the request's path and must be quick and safe for concurrent use.
 type Observer interface {
+	// Observe is told of one event.
 	Observe(ctx context.Context, event Event)
 }
 

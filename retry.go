@@ -7,10 +7,6 @@ import (
 	"time"
 )
 
-// now is the process's clock. Only its monotonic part is used: to stop early,
-// never to judge a lease.
-func now() time.Time { return time.Now() }
-
 // maxTries bounds how often a store call is repeated within one request.
 const maxTries = 6
 
@@ -37,7 +33,7 @@ func repeatable(err error) bool {
 // backoff is a random time up to base doubled with each try, at most limit.
 func backoff(try int, base, limit time.Duration) time.Duration {
 	most := min(base<<min(try, 20), limit)
-	return time.Duration(rand.Int64N(int64(most)) + 1) //nolint:gosec // jitter, not a secret
+	return time.Duration(rand.Int64N(int64(most)) + 1)
 }
 
 // wait returns false when ctx ended first.
@@ -56,7 +52,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 // Every error is taken for passing: a store that is down comes back.
 func (e *Engine) behind(ctx context.Context, fn func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(e.closing, cancel)
+	stop := context.AfterFunc(e.closing, cancel) //nolint:contextcheck // Close ends what goes on behind requests
 	e.pending.Go(func() {
 		defer cancel()
 		defer stop()

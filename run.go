@@ -23,16 +23,21 @@ func (c *claimant) run(ctx context.Context, claim Claim, asked time.Time, handle
 	answer, err := a.execute(ctx, handler)
 	end := ended{answer: answer, err: err, took: now().Sub(begun)}
 	if a.finished != nil {
-		return c.completed(ctx, a, *a.finished, a.settled, end)
+		end.answer, end.settled = *a.finished, a.settled
+		return c.completed(ctx, a, end)
 	}
 	return c.settle(ctx, a, end)
 }
 
-// ended is how a handler came back.
+// ended is how a handler came back, and what follows from it.
 type ended struct {
-	answer Answer
-	err    error
-	took   time.Duration
+	answer  Answer
+	err     error
+	took    time.Duration
+	run     run
+	act     action
+	reason  string
+	settled Settled
 }
 
 // execute runs the handler while the lease is renewed. It returns when the
@@ -61,24 +66,31 @@ func (a *Attempt) execute(ctx context.Context, handler HandlerFunc) (Answer, err
 
 // settle does with the key what the table of outcomes says.
 func (c *claimant) settle(ctx context.Context, a *Attempt, end ended) (Result, error) {
-	r := run{mode: a.mode, on5xx: a.op.On5xx, answer: end.answer, failed: end.err != nil, unfinished: a.unfinished()}
-	r.outcome = end.answer.Outcome
-	if r.outcome == ByStatus {
-		r.outcome = a.declaredOutcome()
-	}
-	act, reason := decide(r)
-	switch act {
+	end.decide(a)
+	switch end.act {
 	case actComplete:
-		settled, err := c.complete(ctx, a, end.answer)
-		if err != nil {
+		var err error
+		if end.settled, err = c.complete(ctx, a, end.answer); err != nil {
 			return Result{}, err
 		}
-		return c.completed(ctx, a, end.answer, settled, end)
+		return c.completed(ctx, a, end)
 	case actRelease:
-		return c.release(ctx, a, end, reason)
+		return c.release(ctx, a, end)
 	default:
-		return c.doubtful(ctx, a, end, r, reason)
+		return c.doubtful(ctx, a, end)
 	}
+}
+
+// decide looks the run up in the table of outcomes.
+func (end *ended) decide(a *Attempt) {
+	end.run = run{
+		mode: a.mode, on5xx: a.op.On5xx, answer: end.answer, failed: end.err != nil,
+		outcome: end.answer.Outcome, unfinished: a.unfinished(),
+	}
+	if end.run.outcome == ByStatus {
+		end.run.outcome = a.declaredOutcome()
+	}
+	end.act, end.reason = decide(end.run)
 }
 
 func (a *Attempt) declaredOutcome() Outcome {
@@ -135,15 +147,15 @@ func (e *Engine) insist(ctx context.Context, fn func(context.Context) error) err
 
 // completed answers with what was stored, or, when the attempt had lost its
 // key, with what the key's owner left: never with the loser's own answer.
-func (c *claimant) completed(ctx context.Context, a *Attempt, answer Answer, settled Settled, end ended) (Result, error) {
-	if !settled.Held {
+func (c *claimant) completed(ctx context.Context, a *Attempt, end ended) (Result, error) {
+	if !end.settled.Held {
 		c.contradiction(ctx, a)
 		return c.lost(ctx, a)
 	}
 	c.observe(ctx, Event{Kind: EventCompleted, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Took: end.took})
 	return Result{
-		Answer: answer, Status: Executed, State: Completed,
-		ExpiresAt: settled.ExpiresAt, Fence: a.owner.Fence, Attempt: a.owner.Attempt,
+		Answer: end.answer, Status: Executed, State: Completed,
+		ExpiresAt: end.settled.ExpiresAt, Fence: a.owner.Fence, Attempt: a.owner.Attempt,
 	}, nil
 }
 
@@ -168,12 +180,12 @@ func (c *claimant) lost(ctx context.Context, a *Attempt) (Result, error) {
 
 // release frees the key. A failure to do so is safe: the lease ends and the
 // next attempt decides.
-func (c *claimant) release(ctx context.Context, a *Attempt, end ended, reason string) (Result, error) {
+func (c *claimant) release(ctx context.Context, a *Attempt, end ended) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	var held bool
 	err := c.e.insist(ctx, func(ctx context.Context) error {
 		var err error
-		held, err = c.e.store.Release(ctx, a.owner, reason)
+		held, err = c.e.store.Release(ctx, a.owner, end.reason)
 		return err
 	})
 	switch {
@@ -182,7 +194,7 @@ func (c *claimant) release(ctx context.Context, a *Attempt, end ended, reason st
 	case !held:
 		return c.lost(ctx, a)
 	default:
-		c.observe(ctx, Event{Kind: EventReleased, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: reason, Took: end.took})
+		c.observe(ctx, Event{Kind: EventReleased, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: end.reason, Took: end.took})
 	}
 	return a.freed(end)
 }
@@ -204,12 +216,12 @@ func (a *Attempt) freed(end ended) (Result, error) {
 
 // doubtful parks the key. The caller gets the handler's own failure, or is
 // told that the outcome is not known; never an unstored success.
-func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended, r run, reason string) (Result, error) {
+func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	var held bool
 	err := c.e.insist(ctx, func(ctx context.Context) error {
 		var err error
-		held, err = c.e.store.Park(ctx, ParkRequest{Owner: a.owner, Reason: reason})
+		held, err = c.e.store.Park(ctx, ParkRequest{Owner: a.owner, Reason: end.reason})
 		return err
 	})
 	switch {
@@ -218,13 +230,13 @@ func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended, r run, r
 	case !held:
 		return c.lost(ctx, a)
 	default:
-		c.observe(ctx, Event{Kind: EventParked, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: reason, Took: end.took})
+		c.observe(ctx, Event{Kind: EventParked, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: end.reason, Took: end.took})
 	}
 	res := Result{Answer: end.answer, Status: Executed, State: InDoubt, Fence: a.owner.Fence, Attempt: a.owner.Attempt}
-	if end.err == nil && !r.unfinished && (r.outcome == Unknown || end.answer.Status >= 500) {
+	if end.err == nil && !end.run.unfinished && (end.run.outcome == Unknown || end.answer.Status >= 500) {
 		return res, nil
 	}
-	doubt := c.doubt(Record{Reason: reason})
+	doubt := c.doubt(Record{Reason: end.reason})
 	if end.err != nil {
 		doubt.Err = end.err
 	}

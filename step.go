@@ -52,11 +52,11 @@ type Sending struct {
 
 // NotAppliedError marks an error of Send as the provider's documented word that
 // nothing happened, or as proof that no byte left. Nothing else may be marked.
-func NotAppliedError(err error) error { return &notApplied{err} }
+func NotAppliedError(err error) error { return &notAppliedError{err} }
 
-type notApplied struct{ error }
+type notAppliedError struct{ error }
 
-func (n *notApplied) Unwrap() error { return n.error }
+func (n *notAppliedError) Unwrap() error { return n.error }
 
 // Call performs an external effect at most once over all attempts at the key
 // and returns its result: the recorded one if there is one. The intent is
@@ -215,7 +215,7 @@ func (c *effectCall) transmit(ctx context.Context, epoch int, s Sending) ([]byte
 }
 
 func isNotApplied(err error) bool {
-	_, ok := errors.AsType[*notApplied](err)
+	_, ok := errors.AsType[*notAppliedError](err)
 	return ok
 }
 

@@ -33,7 +33,7 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 	if err := op.validateAtomic(); err != nil {
 		return Result{}, err
 	}
-	c, err := e.newClaimant(ctx, op.atomic(), modeAtomic, req)
+	c, err := e.newClaimant(ctx, job{op.atomic(), modeAtomic, req})
 	if err != nil {
 		if c != nil {
 			c.observe(ctx, Event{Kind: EventRefused, Code: CodeOf(err)})
@@ -65,11 +65,8 @@ type atomicRun[Tx any] struct {
 	store   TxStore[Tx]
 	handler TxHandlerFunc[Tx]
 
-	// What the last run of the handler left.
-	end     ended
-	act     action
-	reason  string
-	settled Settled
+	// end is what the last run of the handler left.
+	end ended
 }
 
 // try runs the transaction, repeating it while the store says that this is
@@ -78,9 +75,9 @@ func (t *atomicRun[Tx]) try(ctx context.Context) (claim Claim, err error) {
 	hctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.op.Deadline)
 	defer cancel()
 	err = t.e.repeat(hctx, func(ctx context.Context) error {
-		t.end, t.act = ended{}, 0
-		var err error
-		claim, t.settled, err = t.store.Atomic(ctx, t.claim, t.body)
+		t.end = ended{}
+		c, settled, err := t.store.Atomic(ctx, t.claim, t.body)
+		claim, t.end.settled = c, settled
 		if err != nil && t.end.err != nil && !repeatable(err) {
 			return nil
 		}
@@ -94,17 +91,14 @@ func (t *atomicRun[Tx]) try(ctx context.Context) (claim Claim, err error) {
 
 // body is what runs inside the transaction.
 func (t *atomicRun[Tx]) body(ctx context.Context, tx Tx) (*Answer, error) {
-	a := &Attempt{e: t.e, op: t.op, mode: modeAtomic, owner: Owner{Key: t.req.Key, Attempt: t.claim.Attempt}, inTx: true}
+	a := t.attempt(Owner{Key: t.req.Key, Attempt: t.claim.Attempt})
+	a.inTx = true
 	ctx = context.WithValue(ctx, attemptKey{}, a)
 	begun := now()
 	answer, err := guard(func() (Answer, error) { return t.handler(ctx, tx) })
 	t.end = ended{answer: answer, err: err, took: now().Sub(begun)}
-	r := run{mode: modeAtomic, answer: answer, failed: err != nil, outcome: answer.Outcome}
-	if r.outcome == ByStatus {
-		r.outcome = a.declaredOutcome()
-	}
-	t.act, t.reason = decide(r)
-	if t.act != actComplete {
+	t.end.decide(a)
+	if t.end.act != actComplete {
 		return nil, err
 	}
 	return &answer, nil
@@ -114,29 +108,32 @@ func (t *atomicRun[Tx]) result(ctx context.Context, claim Claim) (Result, error)
 	if claim.Verdict == Replay {
 		return t.replay(ctx, claim.Record), nil
 	}
-	a := &Attempt{e: t.e, op: t.op, owner: claim.Record.Owner(), steps: map[stepID]*StepRecord{}}
-	if t.act == actComplete {
-		return t.completed(ctx, a, t.end.answer, t.settled, t.end)
+	if t.end.act == actComplete {
+		return t.completed(ctx, t.attempt(claim.Record.Owner()), t.end)
 	}
-	return t.rolledBack(ctx, t.end)
+	return t.rolledBack(ctx)
+}
+
+// attempt is an Attempt that has no lease to keep and no steps.
+func (t *atomicRun[Tx]) attempt(owner Owner) *Attempt {
+	return &Attempt{e: t.e, op: t.op, mode: modeAtomic, owner: owner, steps: map[stepID]*StepRecord{}}
 }
 
 // rolledBack records what the rolled-back transaction could not: that the key
 // was used and is free (or in doubt) again. The record is for telling another
 // request apart; where it cannot be written, nothing was written, which is
 // just as free.
-func (t *atomicRun[Tx]) rolledBack(ctx context.Context, end ended) (Result, error) {
+func (t *atomicRun[Tx]) rolledBack(ctx context.Context) (Result, error) {
 	ctx = context.WithoutCancel(ctx)
 	claim, _, err := t.claimOnce(ctx)
 	if err != nil || !claim.Verdict.Owns() {
-		a := &Attempt{e: t.e, op: t.op, owner: Owner{Key: t.req.Key, Attempt: t.claim.Attempt}}
-		return a.freed(end)
+		return t.attempt(Owner{Key: t.req.Key, Attempt: t.claim.Attempt}).freed(t.end)
 	}
-	a := &Attempt{e: t.e, op: t.op, owner: claim.Record.Owner(), steps: map[stepID]*StepRecord{}}
-	if t.act == actPark {
-		return t.doubtful(ctx, a, end, run{outcome: Unknown, answer: end.answer}, t.reason)
+	a := t.attempt(claim.Record.Owner())
+	if t.end.act == actPark {
+		return t.doubtful(ctx, a, t.end)
 	}
-	return t.release(ctx, a, end, t.reason)
+	return t.release(ctx, a, t.end)
 }
 
 // Finish is the last step of a handler run by Steps or Wrap: its business

@@ -21,7 +21,7 @@ import (
 func RunHistory(t *testing.T, backend Backend) {
 	t.Helper()
 	explain(t, "no order of one step at a time explains what concurrent callers were told")
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec,forbidigo // a seed, printed
+	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	clock := NewClock() // stands still: leases do not end by themselves here
 	in := backend.Open(t, clock.Now)
@@ -29,11 +29,11 @@ func RunHistory(t *testing.T, backend Backend) {
 	if in.Another != nil {
 		stores[1] = in.Another
 	}
-	h := &history{t: t, begun: time.Now()} //nolint:forbidigo // real time orders the history
+	h := &history{t: t, begun: time.Now()}
 	var wg sync.WaitGroup
 	for worker := range 8 {
 		wg.Go(func() {
-			h.work(stores[worker%2], worker, rand.New(rand.NewPCG(seed, uint64(worker)))) //nolint:gosec // reproducible
+			h.work(stores[worker%2], worker, rand.New(rand.NewPCG(seed, uint64(worker))))
 		})
 	}
 	wg.Wait()
@@ -86,7 +86,7 @@ func (h *history) work(s onlyonce.Store, id int, r *rand.Rand) {
 			}
 			in.key, in.attempt, in.fence = o.Key.Value, o.Attempt, o.Fence
 		}
-		call := time.Since(h.begun) //nolint:forbidigo // real time orders the history
+		call := time.Since(h.begun)
 		out, owner, err := h.ask(s, in)
 		if err != nil {
 			h.t.Errorf("%s %s: %v", in.what, in.key, err)
@@ -96,7 +96,7 @@ func (h *history) work(s onlyonce.Store, id int, r *rand.Rand) {
 			owned = append(owned, owner)
 		}
 		h.mu.Lock()
-		h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Output: out, Call: call.Nanoseconds(), Return: time.Since(h.begun).Nanoseconds()}) //nolint:forbidigo // as above
+		h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: in, Output: out, Call: call.Nanoseconds(), Return: time.Since(h.begun).Nanoseconds()})
 		h.mu.Unlock()
 	}
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -52,8 +53,14 @@ func checkScopes(t *testing.T, b *bench) {
 
 func checkJoin(t *testing.T, b *bench) {
 	pairs := []onlyonce.Key{
-		{Scope: "a:b", Value: "c"}, {Scope: "a", Value: "b:c"}, {Scope: "ab", Value: "c"}, {Scope: "a", Value: "bc"},
-		{Scope: "a/b", Value: "c"}, {Scope: "a", Value: "b/c"}, {Scope: "a ", Value: "b"}, {Scope: "a", Value: " b"},
+		{Scope: "a:b", Value: "c"},
+		{Scope: "a", Value: "b:c"},
+		{Scope: "ab", Value: "c"},
+		{Scope: "a", Value: "bc"},
+		{Scope: "a/b", Value: "c"},
+		{Scope: "a", Value: "b/c"},
+		{Scope: "a ", Value: "b"},
+		{Scope: "a", Value: " b"},
 	}
 	for _, key := range pairs {
 		req := request("")
@@ -79,6 +86,9 @@ func checkAnswers(t *testing.T, b *bench) {
 		req := request(name)
 		b.complete(t, b.want(t, req, onlyonce.Won).Record.Owner(), answer)
 		c := b.want(t, again(req), onlyonce.Replay)
+		if len(answer.Body) > 1000 && bytes.Equal(answer.Body, c.Record.Answer.Body) {
+			continue // a diff of so much takes seconds
+		}
 		if diff := cmp.Diff(&answer, c.Record.Answer); diff != "" {
 			t.Errorf("%s: the replay differs (-stored +replayed):\n%s", name, diff)
 		}

@@ -71,7 +71,7 @@ func checkList(t *testing.T, b *bench) {
 		}
 		got, seen := map[onlyonce.Key]onlyonce.State{}, 0
 		f.Limit = 2
-		for page := 0; page < 20; page++ {
+		for range 20 {
 			p, err := ops.List(b.ctx, f)
 			if err != nil {
 				t.Fatalf("list: %v", err)
