@@ -141,17 +141,20 @@ func (c *claimant) reconsider(ctx context.Context, rec Record) error {
 		c.claim.Fingerprint = fp
 		return nil
 	}
-	names, err := differs(secret, c.identity(), rec.Fingerprint.Parts, form)
-	if err != nil {
-		return unavailable("compare fingerprints", err)
-	}
-	if len(names) == 0 || rec.Operation != c.op.Name {
-		names = append(names, "operation")
-	}
-	return &Error{
-		Code: CodeKeyReused, Op: "claim key", Operation: c.req.Key.Operation(), Differs: names,
+	reused := &Error{
+		Code: CodeKeyReused, Op: "claim key", Operation: c.req.Key.Operation(),
 		Hint: "the key was used for another request; send this one with a new key",
 	}
+	if !c.e.named.allow(c.req.Key.Scope) {
+		return reused
+	}
+	if reused.Differs, err = differs(secret, c.identity(), rec.Fingerprint.Parts, form); err != nil {
+		return unavailable("compare fingerprints", err)
+	}
+	if len(reused.Differs) == 0 || rec.Operation != c.op.Name {
+		reused.Differs = append(reused.Differs, "operation")
+	}
+	return reused
 }
 
 // formFor is the request's form, and the secret, as a record was written.

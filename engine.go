@@ -36,6 +36,7 @@ type Engine struct {
 	store   Store
 	cfg     Config
 	vault   *vault
+	named   mismatchLimit
 	pending sync.WaitGroup
 	// closing ends what goes on behind requests.
 	closing context.Context //nolint:containedctx // the engine's own lifetime

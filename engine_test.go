@@ -429,3 +429,28 @@ func TestPeek(t *testing.T) {
 		t.Error("a completed key was not found")
 	}
 }
+
+// F6: a caller that keeps guessing is told no more what it got right.
+func TestMismatchesAreNamedOnlySoOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		res, err := w.Wrap(t.Context(), charge(), keyed("k", "secret"), responds(200, "ok"))
+		wantResult(t, res, err, onlyonce.Executed, "ok")
+		guess := func() int {
+			_, err := w.Wrap(t.Context(), charge(), keyed("k", "guess"), never(t))
+			return len(wantCode(t, err, onlyonce.CodeKeyReused).Differs)
+		}
+		named := 0
+		for range 100 {
+			named += guess()
+		}
+		if named != 30 {
+			t.Errorf("%d of 100 mismatches were named, want 30", named)
+		}
+		<-time.After(time.Minute)
+		if guess() != 1 {
+			t.Error("after a minute a mismatch must be named again")
+		}
+	})
+}

@@ -62,7 +62,8 @@ type Op struct {
 	// leaves the key in doubt.
 	Recover func(ctx context.Context, record Record) (Answer, error)
 	// FailOpen runs the handler unprotected when the store cannot be reached.
-	// It is counted, and the result says so. Default false: 503 (rule C11).
+	// It is counted, and the result says so. Default false: 503 (rule C11). In
+	// atomic mode it means nothing: without the store there is no transaction.
 	FailOpen bool
 }
 
