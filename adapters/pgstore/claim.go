@@ -1,0 +1,158 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// claimRounds bounds how often a claim looks again after it lost a race.
+const claimRounds = 4
+
+// Claim makes the attempt the owner of the key, or says why not. The winner of
+// a fresh key needs one round trip: the insert decides. Others read the row,
+// without a lock, and write only when Judge says so. A key that this process
+// has met before is read first.
+//
+// A crash before the reply leaves either nothing or a claim that this token
+// finds again.
+func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
+	if err := req.Validate(); err != nil {
+		return onlyonce.Claim{}, err
+	}
+	if s.open.has(req.Key.Digest()) {
+		return onlyonce.Claim{Verdict: onlyonce.Busy}, nil
+	}
+	return s.contend(ctx, req, alone{s})
+}
+
+// contender is how a claim reaches the database: by single statements, or in a
+// transaction.
+type contender interface {
+	// try runs a statement that makes the claim, or finds no row.
+	try(ctx context.Context, st *stmt) error
+	// read reads the key and the time to judge it by, outside of any snapshot
+	// that is older than the last try.
+	read(ctx context.Context, key onlyonce.Key) (rec onlyonce.Record, now time.Time, found bool, err error)
+}
+
+// alone contends by single statements.
+type alone struct{ s *Store }
+
+func (a alone) try(ctx context.Context, st *stmt) error { return a.s.write(ctx, "claim key", st) }
+
+func (a alone) read(ctx context.Context, key onlyonce.Key) (onlyonce.Record, time.Time, bool, error) {
+	row := &keyRow{}
+	st := a.s.readStmt(key.Digest(), row)
+	if err := a.s.query(ctx, "read key", st); err != nil {
+		return onlyonce.Record{}, time.Time{}, false, err
+	}
+	return foundRecord(st, row, key)
+}
+
+// contend claims. Of any number of simultaneous claims of a free key one goes
+// through: a try fails only if the row has changed, or if another holds the
+// key's lock, and the last one to hold it changes the row.
+func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c contender) (onlyonce.Claim, error) {
+	d := req.Key.Digest()
+	known, inserted := s.seen.has(d), false
+	for range claimRounds {
+		if known {
+			claim, found, err := s.consider(ctx, req, c)
+			if err != nil || claim.Verdict != 0 {
+				return claim, err
+			}
+			if found {
+				continue // it has just changed, or a transaction holds its lock
+			}
+			if inserted {
+				break
+			}
+		}
+		claim, st := s.freshClaim(req)
+		if err := c.try(ctx, st); err != nil {
+			return onlyonce.Claim{}, err
+		}
+		if st.found {
+			s.seen.add(d)
+			return owning(claim), nil
+		}
+		known, inserted = true, true
+	}
+	// A transaction that is still open has claimed it, or others were faster
+	// every time.
+	return onlyonce.Claim{Verdict: onlyonce.Busy}, nil
+}
+
+// consider reads the key and claims it if it may be claimed. Without a verdict
+// there was no row, or the claim has lost a race.
+func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c contender) (claim onlyonce.Claim, found bool, err error) {
+	old, now, found, err := c.read(ctx, req.Key)
+	if err != nil || !found {
+		return claim, found, err
+	}
+	s.seen.add(req.Key.Digest())
+	verdict, write := onlyonce.Judge(old, req, now)
+	if !write {
+		return onlyonce.Claim{Verdict: verdict, Record: old, Remaining: old.LeaseEnd.Sub(now)}, true, nil
+	}
+	next, st := s.takeover(req, old, verdict)
+	if err := c.try(ctx, st); err != nil || !st.found {
+		return claim, true, err
+	}
+	return owning(next), true, nil
+}
+
+// owning finishes a claim whose times the database has made.
+func owning(c *onlyonce.Claim) onlyonce.Claim {
+	c.Record.CreatedAt, c.Record.LeaseEnd = c.Record.CreatedAt.UTC(), c.Record.LeaseEnd.UTC()
+	return *c
+}
+
+// claimed is the record that a claim makes, but for what the database adds.
+func claimed(req onlyonce.ClaimRequest) onlyonce.Record {
+	return onlyonce.Record{
+		Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint, State: onlyonce.InProgress,
+		Attempt: req.Attempt, Abandon: req.Abandon, Retention: duration(micros(req.Retention)),
+	}
+}
+
+// claimDest is where the columns go that a claim's statement returns.
+func claimDest(rec *onlyonce.Record) []any {
+	return []any{&rec.Fence, &rec.Origin, &rec.CreatedAt, &rec.Attempts, &rec.LeaseEnd}
+}
+
+// freshClaim inserts the row of a key that has none.
+func (s *Store) freshClaim(req onlyonce.ClaimRequest) (*onlyonce.Claim, *stmt) {
+	claim := &onlyonce.Claim{Verdict: onlyonce.Won, Record: claimed(req), Remaining: req.Lease}
+	d, fp := req.Key.Digest(), req.Fingerprint
+	return claim, &stmt{sql: s.sql.insertKey, dest: claimDest(&claim.Record), args: []any{
+		d[:], s.lock(d), micros(req.Retention), fp.Version.Form, int16(req.Abandon),
+		req.Key.Scope, req.Key.Value, req.Operation, fp.Version.Secret, fp.Version.Policy,
+		fp.Sum[:], notNil(fp.Parts), micros(req.Lease), req.Attempt[:], s.now(),
+	}}
+}
+
+// takeover makes the claimer the owner of a row that was judged.
+func (s *Store) takeover(req onlyonce.ClaimRequest, old onlyonce.Record, verdict onlyonce.Verdict) (*onlyonce.Claim, *stmt) {
+	claim := &onlyonce.Claim{Verdict: verdict, Record: claimed(req), Remaining: req.Lease}
+	if verdict == onlyonce.Resumed {
+		claim.From = old.State
+	}
+	d, fp := req.Key.Digest(), req.Fingerprint
+	return claim, &stmt{sql: s.sql.takeKey, dest: claimDest(&claim.Record), args: []any{
+		d[:], s.lock(d), micros(req.Retention), fp.Version.Form, int16(req.Abandon),
+		req.Operation, fp.Version.Secret, fp.Version.Policy, fp.Sum[:], notNil(fp.Parts),
+		s.now(), micros(req.Lease), req.Attempt[:],
+		old.Fence, old.Attempt[:], numberOf(old.State), old.LeaseEnd, verdict == onlyonce.Won,
+	}}
+}
+
+// notNil keeps nil bytes from becoming NULL.
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

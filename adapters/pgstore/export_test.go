@@ -1,0 +1,21 @@
+package pgstore
+
+import "github.com/jackc/pgx/v5/pgxpool"
+
+// PoolOf is the store's pool, for tests that look beside it.
+func PoolOf(s *Store) *pgxpool.Pool { return s.pool }
+
+// SchemaOf is where the store's tables are.
+func SchemaOf(s *Store) string { return s.cfg.Schema }
+
+// SQLOf gives a store's statements by name.
+func SQLOf(s *Store) map[string]string {
+	q := s.sql
+	return map[string]string{
+		"insertKey": q.insertKey, "readKey": q.readKey, "takeKey": q.takeKey, "renewKey": q.renewKey,
+		"completeKey": q.completeKey, "heldKey": q.heldKey, "releaseKey": q.releaseKey, "parkKey": q.parkKey,
+		"listKeys": q.listKeys, "listDoubt": q.listDoubt, "beginStep": q.beginStep, "endStep": q.endStep, "steps": q.steps,
+		"deleteExpired": q.deleteExpired, "lockAbandoned": q.lockAbandoned,
+		"decideAbandoned": q.decideAbandoned, "deleteExpiredSteps": q.deleteExpiredSteps,
+	}
+}

@@ -1,0 +1,262 @@
+package pgstore
+
+import "strings"
+
+// statements are all SQL of this package. {s} stands for the schema. Three
+// things hold everywhere:
+//
+//   - Times are made by the server, by clock_timestamp(): now() is the start of
+//     the transaction, which may lie long before a lease ended. A parameter of
+//     type timestamptz takes its place in tests.
+//   - Every write after the claim names digest, fence and attempt token.
+//   - Writes are plain conditional statements; the row is read only when one
+//     has found nothing to change.
+type statements struct {
+	insertKey, readKey, takeKey                        string
+	renewKey, completeKey, heldKey                     string
+	releaseKey, parkKey                                string
+	listKeys, listDoubt                                string
+	beginStep, endStep, steps                          string
+	setting, addSetting                                string
+	addAudit, audit                                    string
+	sweepWindow, deleteExpired                         string
+	lockAbandoned, decideAbandoned, deleteExpiredSteps string
+}
+
+func newStatements(schema string) statements {
+	in := strings.NewReplacer("{s}", schema).Replace
+	return statements{
+		insertKey: in(insertKey), readKey: in(readKey), takeKey: in(takeKey),
+		renewKey: in(renewKey), completeKey: in(completeKey), heldKey: in(heldKey),
+		releaseKey: in(releaseKey), parkKey: in(parkKey),
+		listKeys: in(listKeys), listDoubt: in(listDoubt),
+		beginStep: in(beginStep), endStep: in(endStep), steps: in(stepsOfKey),
+		setting: in(setting), addSetting: in(addSetting),
+		addAudit: in(addAudit), audit: in(auditOfKey),
+		sweepWindow: in(sweepWindow), deleteExpired: in(deleteExpired),
+		lockAbandoned: in(lockAbandoned), decideAbandoned: in(decideAbandoned), deleteExpiredSteps: in(deleteExpiredSteps),
+	}
+}
+
+const keyColumns = `scope, key, operation, fp_form, fp_secret, fp_policy, fp_sum, fp_parts, state, fence, origin,
+	attempt, attempts, abandon, reason, status, header, body, retention, created_at, lease_end, completed_at, expires_at`
+
+// insertKey makes a fresh key's claim, or no row. Uniqueness of the digest
+// decides. The lock on the key is tried first and never waited for: it is held
+// by whoever has claimed the key in a transaction that is still open, whom
+// ON CONFLICT alone would wait for.
+const insertKey = `
+INSERT INTO {s}onlyonce_keys (origin, retention, created_at, fp_form, abandon, digest, scope, key, operation,
+	fp_secret, fp_policy, fp_sum, fp_parts, attempts, fence, lease_end, attempt)
+SELECT c.us, $3::bigint, c.now, $4::integer, $5::smallint, $1::bytea, $6::text, $7::text, $8::text,
+	$9::text, $10::text, $11::bytea, $12::bytea, 1, c.us, c.now + $13::bigint * interval '1 microsecond', $14::bytea
+FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us
+	FROM (SELECT coalesce($15::timestamptz, clock_timestamp()) AS now) t) c
+WHERE pg_try_advisory_xact_lock($2::bigint)
+ON CONFLICT (digest) DO NOTHING
+RETURNING fence, origin, created_at, attempts, lease_end`
+
+// readKey reads a record and the time to judge it by. It takes no lock and
+// writes nothing.
+const readKey = `
+SELECT ` + keyColumns + `, coalesce($2::timestamptz, clock_timestamp())
+FROM {s}onlyonce_keys WHERE digest = $1::bytea`
+
+// takeKey makes the claimer the owner of a row that was read and judged, if it
+// is still as it was: a renewal in between moves lease_end, any other change
+// moves fence, token or state. $18 begins a new life.
+const takeKey = `
+UPDATE {s}onlyonce_keys SET
+	origin = CASE WHEN $18::boolean THEN greatest(fence + 1, c.us) ELSE origin END,
+	created_at = CASE WHEN $18::boolean THEN c.now ELSE created_at END,
+	attempts = CASE WHEN $18::boolean THEN 1 ELSE attempts + 1 END,
+	fence = greatest(fence + 1, c.us), lease_end = c.now + $12::bigint * interval '1 microsecond', attempt = $13::bytea,
+	retention = $3::bigint, fp_form = $4::integer, abandon = $5::smallint, operation = $6::text,
+	fp_secret = $7::text, fp_policy = $8::text, fp_sum = $9::bytea, fp_parts = $10::bytea,
+	state = 1, doubt = false, status = NULL, completed_at = NULL, expires_at = NULL, reason = '', header = NULL, body = NULL
+FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us
+	FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS now) t) c
+WHERE digest = $1::bytea AND fence = $14::bigint AND attempt = $15::bytea AND state = $16::smallint
+	AND lease_end = $17::timestamptz AND pg_try_advisory_xact_lock($2::bigint)
+RETURNING fence, origin, created_at, attempts, lease_end`
+
+// renewKey does not look at the old lease: only a later claim ends an owner's
+// right.
+const renewKey = `
+UPDATE {s}onlyonce_keys SET lease_end = coalesce($5::timestamptz, clock_timestamp()) + $4::bigint * interval '1 microsecond'
+WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
+RETURNING true`
+
+// completeKey stores the answer. Nothing it changes is indexed while the key is
+// not in doubt.
+const completeKey = `
+UPDATE {s}onlyonce_keys SET state = 2, doubt = false, status = $4::smallint, completed_at = c.now,
+	expires_at = c.now + retention * interval '1 microsecond', reason = '', header = $5::bytea, body = $6::bytea
+FROM (SELECT coalesce($7::timestamptz, clock_timestamp()) AS now) c
+WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state IN (1, 4)
+RETURNING completed_at, expires_at`
+
+// heldKey fails (22012, division by zero) unless completeKey has just written
+// the row in this transaction. It stands between that and COMMIT where all are
+// sent at once: a completion that found nothing must not be followed by a
+// commit.
+const heldKey = `
+SELECT 1 / count(*) FROM {s}onlyonce_keys
+WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 2
+	AND xmin = pg_current_xact_id_if_assigned()::xid`
+
+// releaseKey frees the key.
+const releaseKey = `
+UPDATE {s}onlyonce_keys SET state = 3, reason = $4::text,
+	expires_at = coalesce($5::timestamptz, clock_timestamp()) + retention * interval '1 microsecond'
+WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
+RETURNING true`
+
+// parkKey puts the key in doubt; $5 only once its lease is over. Fence and
+// token stay: the doubted attempt's own late completion still counts.
+const parkKey = `
+UPDATE {s}onlyonce_keys SET state = 4, doubt = true, reason = $4::text
+WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
+	AND (NOT $5::boolean OR lease_end <= coalesce($6::timestamptz, clock_timestamp()))
+RETURNING true`
+
+// listKeys walks the primary key. What has expired is absent.
+const listKeys = `
+SELECT ` + keyColumns + `, coalesce($5::timestamptz, clock_timestamp())
+FROM {s}onlyonce_keys
+WHERE digest > $1::bytea AND ($2::smallint = 0 OR state = $2::smallint) AND ($3::text = '' OR scope = $3::text)
+	AND (expires_at IS NULL OR expires_at > coalesce($5::timestamptz, clock_timestamp()))
+ORDER BY digest LIMIT $4::bigint`
+
+// listDoubt is listKeys for what is in doubt, by the index of that.
+const listDoubt = `
+SELECT ` + keyColumns + `, coalesce($4::timestamptz, clock_timestamp())
+FROM {s}onlyonce_keys
+WHERE doubt AND digest > $1::bytea AND ($2::text = '' OR scope = $2::text)
+ORDER BY digest LIMIT $3::bigint`
+
+// beginStep records an intent for the owner of a key in progress. The key's row
+// is locked within the statement, so that a takeover either waits for the step
+// to be recorded, and then sees it, or comes first, and nothing is recorded. A
+// step that is done, a higher epoch without proof, and an old epoch after proof
+// are left alone.
+const beginStep = `
+WITH owner AS (
+	SELECT digest, origin FROM {s}onlyonce_keys
+	WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
+	FOR SHARE)
+INSERT INTO {s}onlyonce_steps AS s (digest, origin, name, occurrence, position,
+	provider, epoch, derived_key, reference, request, send_within, state, sends, begun_at, sent_at)
+SELECT o.digest, o.origin, $4::text, $5::integer,
+	(SELECT count(*) FROM {s}onlyonce_steps e WHERE e.digest = o.digest AND e.origin = o.origin),
+	$6::text, $7::integer, $8::text, $9::text, $10::bytea, $11::bigint, 1, 1, c.now, c.now
+FROM owner o, (SELECT coalesce($12::timestamptz, clock_timestamp()) AS now) c
+ON CONFLICT (digest, origin, name, occurrence) DO UPDATE SET
+	provider = excluded.provider, epoch = excluded.epoch, derived_key = excluded.derived_key, reference = excluded.reference,
+	request = excluded.request, send_within = excluded.send_within,
+	sends = CASE WHEN s.epoch = excluded.epoch THEN s.sends + 1 ELSE 1 END,
+	begun_at = CASE WHEN s.epoch = excluded.epoch THEN s.begun_at ELSE excluded.begun_at END,
+	sent_at = excluded.sent_at, ended_at = NULL, state = 1, result = NULL
+WHERE (s.state = 1 AND excluded.epoch = s.epoch) OR (s.state = 3 AND excluded.epoch > s.epoch)
+RETURNING true`
+
+// endStep records how a begun step ended. Repeated, the first end stands.
+const endStep = `
+WITH owner AS (
+	SELECT digest, origin FROM {s}onlyonce_keys
+	WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
+	FOR SHARE)
+UPDATE {s}onlyonce_steps s SET state = $6::smallint,
+	result = CASE WHEN s.state = 1 THEN $7::bytea ELSE s.result END,
+	ended_at = CASE WHEN s.state = 1 THEN coalesce($8::timestamptz, clock_timestamp()) ELSE s.ended_at END
+FROM owner o
+WHERE s.digest = $1::bytea AND s.origin = o.origin AND s.name = $4::text AND s.occurrence = $5::integer
+	AND s.state IN (1, $6::smallint)
+RETURNING true`
+
+// stepsOfKey reads the steps of the key's present life.
+const stepsOfKey = `
+SELECT s.name, s.occurrence, s.provider, s.epoch, s.derived_key, s.reference, s.request, s.send_within,
+	s.state, s.result, s.sends, s.begun_at, s.sent_at, coalesce($4::timestamptz, clock_timestamp())
+FROM {s}onlyonce_keys k JOIN {s}onlyonce_steps s ON s.digest = k.digest AND s.origin = k.origin
+WHERE k.digest = $1::bytea AND k.scope = $2::text AND k.key = $3::text
+ORDER BY s.position, s.begun_at, s.name, s.occurrence`
+
+const setting = `SELECT value FROM {s}onlyonce_settings WHERE kind = $1::text AND id = $2::text`
+
+// addSetting inserts, or gives no row when a value stands already.
+const addSetting = `
+INSERT INTO {s}onlyonce_settings (kind, id, value) VALUES ($1::text, $2::text, $3::bytea)
+ON CONFLICT (kind, id) DO NOTHING
+RETURNING value`
+
+const addAudit = `
+INSERT INTO {s}onlyonce_audit (digest, scope, key, action, actor, reason, fence, at)
+VALUES ($1::bytea, $2::text, $3::text, $4::text, $5::text, $6::text, $7::bigint, coalesce($8::timestamptz, clock_timestamp()))
+RETURNING true`
+
+const auditOfKey = `
+SELECT action, actor, reason, fence, at FROM {s}onlyonce_audit
+WHERE digest = $1::bytea AND scope = $2::text AND key = $3::text
+ORDER BY id`
+
+// sweepWindow makes this transaction the only sweeper, or not, and tells how
+// many pages there are to walk.
+const sweepWindow = `
+SELECT pg_try_advisory_xact_lock($1::bigint), coalesce($2::timestamptz, clock_timestamp()),
+	pg_relation_size('{s}onlyonce_keys'::regclass) / current_setting('block_size')::bigint,
+	pg_relation_size('{s}onlyonce_steps'::regclass) / current_setting('block_size')::bigint`
+
+// deleteExpired deletes what has expired between two pages. Rows that somebody
+// is just working on are left for the next time.
+const deleteExpired = `
+WITH gone AS (
+	DELETE FROM {s}onlyonce_keys
+	WHERE state IN (2, 3) AND expires_at <= $3::timestamptz AND ctid = ANY (ARRAY (
+		SELECT ctid FROM {s}onlyonce_keys
+		WHERE ctid >= $1::text::tid AND ctid < $2::text::tid AND state IN (2, 3) AND expires_at <= $3::timestamptz
+		LIMIT $4::bigint FOR UPDATE SKIP LOCKED))
+	RETURNING ctid)
+SELECT count(*), coalesce((max(ctid)::text::point)[0], 0)::bigint FROM gone`
+
+// lockAbandoned finds attempts whose lease has been over for long, between two
+// pages, and keeps them as they are while their steps are looked at.
+const lockAbandoned = `
+SELECT digest, (ctid::text::point)[0]::bigint FROM {s}onlyonce_keys
+WHERE ctid >= $1::text::tid AND ctid < $2::text::tid AND state = 1
+	AND lease_end <= $3::timestamptz - $4::bigint * interval '1 microsecond'
+LIMIT $5::bigint FOR NO KEY UPDATE SKIP LOCKED`
+
+// decideAbandoned decides locked rows as a takeover would. It is a statement of
+// its own because its snapshot must be younger than the locks: a step begun
+// just before they were taken counts.
+const decideAbandoned = `
+WITH decided AS (
+	UPDATE {s}onlyonce_keys k SET
+		state = CASE WHEN d.verdict IS NULL THEN 3 ELSE 4 END,
+		doubt = d.verdict IS NOT NULL,
+		reason = coalesce(d.verdict, $5::text),
+		expires_at = CASE WHEN d.verdict IS NULL THEN $2::timestamptz + k.retention * interval '1 microsecond' END
+	FROM (
+		SELECT a.digest, CASE
+			WHEN a.abandon = 0 THEN $3::text
+			WHEN a.abandon = 2 AND EXISTS (SELECT FROM {s}onlyonce_steps s
+				WHERE s.digest = a.digest AND s.origin = a.origin AND s.state = 1) THEN $4::text
+			END AS verdict
+		FROM {s}onlyonce_keys a WHERE a.digest = ANY ($1::bytea[]) AND a.state = 1) d
+	WHERE k.digest = d.digest AND k.state = 1
+	RETURNING k.state)
+SELECT count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4) FROM decided`
+
+// deleteExpiredSteps deletes steps that have not changed for long and whose
+// life of the key is over.
+const deleteExpiredSteps = `
+WITH gone AS (
+	DELETE FROM {s}onlyonce_steps WHERE ctid = ANY (ARRAY (
+		SELECT s.ctid FROM {s}onlyonce_steps s
+		WHERE s.ctid >= $1::text::tid AND s.ctid < $2::text::tid
+			AND greatest(s.sent_at, s.ended_at) < $3::timestamptz - $4::bigint * interval '1 microsecond'
+			AND NOT EXISTS (SELECT FROM {s}onlyonce_keys k WHERE k.digest = s.digest AND k.origin = s.origin)
+		LIMIT $5::bigint FOR UPDATE OF s SKIP LOCKED))
+	RETURNING ctid)
+SELECT count(*), coalesce((max(ctid)::text::point)[0], 0)::bigint FROM gone`

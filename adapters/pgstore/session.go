@@ -1,0 +1,236 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// What sessions are like by default.
+const (
+	sessionsUnknown int32 = iota
+	// sessionsPlain: a statement sent by itself is a durable transaction in
+	// read committed.
+	sessionsPlain
+	// sessionsOdd: it is not; BEGIN, settings and COMMIT must go with it.
+	sessionsOdd
+)
+
+// sessionDefaults asks for the settings that decide about single statements.
+const sessionDefaults = `SELECT current_setting('default_transaction_isolation'), current_setting('synchronous_commit')`
+
+// acquire takes a connection out of the pool. Its errors say that nothing was
+// sent.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, &notSentError{err}
+	}
+	return conn, nil
+}
+
+// look finds out what sessions are like.
+func (s *Store) look(ctx context.Context) error {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return classify("open pgstore", err, undone)
+	}
+	defer conn.Release()
+	_, err = s.plain(ctx, conn)
+	return classify("open pgstore", err, undone)
+}
+
+// plain tells whether single statements may be sent by themselves. It asks once.
+func (s *Store) plain(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
+	if n := s.sessions.Load(); n != sessionsUnknown {
+		return n == sessionsPlain, nil
+	}
+	var isolation, sync string
+	if err := conn.QueryRow(ctx, sessionDefaults).Scan(&isolation, &sync); err != nil {
+		return false, &notSentError{err}
+	}
+	plain := isolation == string(pgx.ReadCommitted) && sync != "off"
+	if plain {
+		s.sessions.Store(sessionsPlain)
+	} else {
+		s.sessions.Store(sessionsOdd)
+	}
+	return plain, nil
+}
+
+// write runs a statement in a transaction of its own, in one round trip.
+func (s *Store) write(ctx context.Context, op string, st *stmt) error {
+	return classify(op, s.single(ctx, st), committing)
+}
+
+// query runs a statement that only reads.
+func (s *Store) query(ctx context.Context, op string, st *stmt) error {
+	return classify(op, s.single(ctx, st), undone)
+}
+
+func (s *Store) single(ctx context.Context, st *stmt) error {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	plain, err := s.plain(ctx, conn)
+	if err != nil {
+		conn.Release()
+		return err
+	}
+	if plain {
+		defer conn.Release()
+		return st.read(conn.QueryRow(ctx, st.sql, st.args...))
+	}
+	x := &session{s: s, conn: conn}
+	defer x.close(ctx)
+	b := x.batch(pgx.ReadCommitted)
+	st.queue(b)
+	committed := queueCommit(b)
+	return x.send(ctx, b, committed)
+}
+
+// session is one transaction on one connection. We send its BEGIN and COMMIT
+// ourselves, with other statements.
+type session struct {
+	s    *Store
+	conn *pgxpool.Conn
+	tx   pgx.Tx // nil: none is open
+	// claimed: the open transaction has written the claim, so that nobody else
+	// can change the row before it ends.
+	claimed bool
+}
+
+func (s *Store) session(ctx context.Context) (*session, error) {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &session{s: s, conn: conn}, nil
+}
+
+// batch begins with BEGIN and our settings.
+func (x *session) batch(isolation pgx.TxIsoLevel) *pgx.Batch {
+	b := &pgx.Batch{}
+	b.BeginTx(pgx.TxOptions{IsoLevel: isolation, AccessMode: pgx.ReadWrite})
+	b.Queue(x.s.settings)
+	return b
+}
+
+// begin begins a transaction and runs statements in it, in one round trip.
+func (x *session) begin(ctx context.Context, isolation pgx.TxIsoLevel, sts ...*stmt) error {
+	b := x.batch(isolation)
+	for _, st := range sts {
+		st.queue(b)
+	}
+	return x.send(ctx, b, nil)
+}
+
+// commitTag is what the server answered to a COMMIT.
+type commitTag struct{ tag string }
+
+func queueCommit(b *pgx.Batch) *commitTag {
+	c := &commitTag{}
+	b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+		c.tag = tag.String()
+		return nil
+	})
+	return c
+}
+
+// send sends a batch and reads all of its results. With committed, the batch
+// ends in COMMIT.
+func (x *session) send(ctx context.Context, b *pgx.Batch, committed *commitTag) error {
+	br := x.conn.SendBatch(ctx, b)
+	if tx := br.Tx(); tx != nil {
+		x.tx = tx
+	}
+	err := br.Close()
+	switch {
+	case err != nil:
+		return err
+	case committed == nil:
+		return nil
+	case committed.tag != "COMMIT":
+		x.tx = nil
+		return pgx.ErrTxCommitRollback
+	default:
+		x.tx = nil
+		return nil
+	}
+}
+
+// commit runs statements and COMMIT in one round trip. An error of any of them
+// keeps the COMMIT from running.
+func (x *session) commit(ctx context.Context, sts ...*stmt) error {
+	b := &pgx.Batch{}
+	for _, st := range sts {
+		st.queue(b)
+	}
+	return x.send(ctx, b, queueCommit(b))
+}
+
+// rollback ends the open transaction and runs a statement behind it, in one
+// round trip. In a transaction that has failed nothing can be prepared, so
+// there it takes two.
+func (x *session) rollback(ctx context.Context, st *stmt) error {
+	if x.tx != nil && x.conn.Conn().PgConn().TxStatus() == 'E' {
+		if err := x.tx.Rollback(ctx); err != nil {
+			return err
+		}
+		x.tx = nil
+	}
+	b := &pgx.Batch{}
+	if x.tx != nil {
+		b.Queue("rollback")
+	}
+	st.queue(b)
+	err := x.send(ctx, b, nil)
+	if err == nil {
+		x.tx, x.claimed = nil, false
+	}
+	return err
+}
+
+// rollbackTimeout bounds the farewell to a transaction. One that cannot be
+// rolled back in time ends with its connection.
+const rollbackTimeout = 5 * time.Second
+
+// close rolls back what is open and gives the connection back. It is deferred,
+// so that it runs on every way out.
+func (x *session) close(ctx context.Context) {
+	if x.tx != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		_ = x.tx.Rollback(ctx) // when it fails, the connection is closed, which rolls back
+	}
+	x.conn.Release()
+}
+
+// alive tells whether the transaction we began is still the one that is open.
+func (x *session) alive() bool {
+	status := x.conn.Conn().PgConn().TxStatus()
+	return status == 'T' || status == 'E'
+}
+
+// read ends a transaction that has lost its claim, then reads the key.
+func (x *session) read(ctx context.Context, key onlyonce.Key) (onlyonce.Record, time.Time, bool, error) {
+	row := &keyRow{}
+	st := x.s.readStmt(key.Digest(), row)
+	if err := x.rollback(ctx, st); err != nil {
+		return onlyonce.Record{}, time.Time{}, false, classify("read key", err, undone)
+	}
+	return foundRecord(st, row, key)
+}
+
+// try begins a transaction with a claim.
+func (x *session) try(ctx context.Context, st *stmt) error {
+	err := x.begin(ctx, x.s.cfg.Isolation, st)
+	x.claimed = st.found
+	return classify("claim key", err, undone)
+}

@@ -1,0 +1,101 @@
+package pgstore
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// Renew makes the lease end that long from now, unless the owner has lost the
+// key. Repeating it is harmless.
+func (s *Store) Renew(ctx context.Context, owner onlyonce.Owner, lease time.Duration) (bool, error) {
+	st := s.owned(s.sql.renewKey, owner, micros(lease), s.now())
+	err := s.write(ctx, "renew lease", st)
+	return st.found, err
+}
+
+// owned makes a statement about an owner's key: digest, fence and token are its
+// first parameters.
+func (s *Store) owned(sql string, owner onlyonce.Owner, args ...any) *stmt {
+	d := owner.Key.Digest()
+	var ok bool
+	return &stmt{sql: sql, args: append([]any{d[:], owner.Fence, owner.Attempt[:]}, args...), dest: []any{&ok}}
+}
+
+// completion is completeKey on its way.
+type completion struct {
+	*stmt
+	completedAt, expiresAt time.Time
+}
+
+func (s *Store) completion(owner onlyonce.Owner, answer onlyonce.Answer) *completion {
+	body := notNil(answer.Body)
+	if answer.NotRetained {
+		body = nil
+	}
+	c := &completion{}
+	c.stmt = s.owned(s.sql.completeKey, owner,
+		int16(answer.Status), notNil(onlyonce.EncodeHeader(answer.Header)), body, s.now()) //nolint:gosec // a status
+	c.dest = []any{&c.completedAt, &c.expiresAt}
+	return c
+}
+
+func (c *completion) settled() onlyonce.Settled {
+	return onlyonce.Settled{Held: true, ExpiresAt: c.expiresAt.UTC()}
+}
+
+// Complete stores the answer, unless the owner has lost the key. Repeated, the
+// first answer stands. After ErrUncertain it is to be repeated.
+func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
+	c := s.completion(owner, answer)
+	if err := s.write(ctx, "complete key", c.stmt); err != nil {
+		return onlyonce.Settled{}, err
+	}
+	if c.found {
+		return c.settled(), nil
+	}
+	rec, _, found, err := alone{s}.read(ctx, owner.Key)
+	return settledBefore(rec, found, owner), err
+}
+
+// settledBefore tells whether a completion that changed nothing had been made
+// before by the same owner.
+func settledBefore(rec onlyonce.Record, found bool, owner onlyonce.Owner) onlyonce.Settled {
+	if !found || rec.State != onlyonce.Completed || rec.Owner() != owner {
+		return onlyonce.Settled{}
+	}
+	return onlyonce.Settled{Held: true, ExpiresAt: rec.ExpiresAt}
+}
+
+// Release frees the key, unless the owner has lost it or is done with it.
+func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
+	st := s.owned(s.sql.releaseKey, owner, printable(reason), s.now())
+	if err := s.write(ctx, "release key", st); err != nil || st.found {
+		return st.found, err
+	}
+	return s.isIn(ctx, owner, onlyonce.FailedRetryable)
+}
+
+// Park puts the key in doubt, unless the owner has lost it or is done with it.
+func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, error) {
+	st := s.owned(s.sql.parkKey, park.Owner, printable(park.Reason), park.LeaseOver, s.now())
+	if err := s.write(ctx, "park key", st); err != nil || st.found {
+		return st.found, err
+	}
+	return s.isIn(ctx, park.Owner, onlyonce.InDoubt)
+}
+
+// isIn tells whether the owner's key is in a state already: a write that
+// changed nothing was then a repeated one.
+func (s *Store) isIn(ctx context.Context, owner onlyonce.Owner, state onlyonce.State) (bool, error) {
+	rec, _, found, err := alone{s}.read(ctx, owner.Key)
+	return found && rec.State == state && rec.Owner() == owner, err
+}
+
+// printable makes any text one that the database takes: reasons come from
+// errors, which may hold anything.
+func printable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}

@@ -1,0 +1,147 @@
+// Package pgstore keeps records in PostgreSQL 14 or later, beside the business
+// data, through pgx.
+//
+// A claim of a fresh key costs its winner one round trip and a loser at most
+// two, a replay of a key this process has met before one; a replay writes
+// nothing. Atomic adds two round trips to those of the handler: BEGIN
+// travels with the claim, COMMIT with the answer. Whoever meets a key that a
+// transaction has claimed and not yet committed is told so at once instead of
+// waiting: every claim tries an advisory lock made from the key's digest and
+// the schema's name, in the space of locks with one bigint key.
+//
+// It needs SELECT, INSERT, UPDATE and DELETE on its tables; only making them
+// (Migrate) needs more. It works with a pool of one connection, behind
+// PgBouncer in transaction mode (see Config.QueryExecMode), and with sessions
+// whose default isolation is serializable or whose commits are asynchronous.
+package pgstore
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// Store is an onlyonce.Store in PostgreSQL. It is safe for concurrent use by
+// any number of goroutines, and any number of Stores may share the tables.
+type Store struct {
+	pool *pgxpool.Pool
+	own  bool // the pool is ours to close
+	cfg  Config
+	sql  statements
+	// settings is the statement behind BEGIN.
+	settings string
+	// salt keeps the locks of two schemas of one database apart.
+	salt     uint64
+	sessions atomic.Int32 // what sessions are like, once known
+	open     inFlight
+	seen     seen
+	sweep    cursors
+}
+
+var (
+	_ onlyonce.TxStore[pgx.Tx] = (*Store)(nil)
+	_ onlyonce.StepStore       = (*Store)(nil)
+	_ onlyonce.SettingStore    = (*Store)(nil)
+	_ onlyonce.OperatorStore   = (*Store)(nil)
+)
+
+// Open connects to the database that url names, with a pool of the Store's own.
+// It returns an error when the URL is wrong or the server cannot be reached.
+// Close the Store in the end.
+func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
+	pc, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "open pgstore", Hint: "the URL cannot be read", Err: err}
+	}
+	if cfg.QueryExecMode != 0 {
+		pc.ConnConfig.DefaultQueryExecMode = cfg.QueryExecMode
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, classify("open pgstore", err, undone)
+	}
+	s, err := New(pool, cfg)
+	if err == nil {
+		err = s.look(ctx)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s.own = true
+	return s, nil
+}
+
+// New makes a Store on the caller's pool, which stays the caller's to close. It
+// does not connect.
+func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
+	if pool == nil {
+		return nil, configError("New needs a pool")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.WithDefaults()
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("onlyonce\x00" + cfg.Schema)) // a hash never fails
+	return &Store{
+		pool: pool, cfg: cfg, sql: newStatements(cfg.qualifier()), settings: cfg.settings(), salt: h.Sum64(),
+		open: newInFlight(), seen: newSeen(),
+	}, nil
+}
+
+// Close closes the pool, if Open made it, and waits for its connections.
+func (s *Store) Close() {
+	if s.own {
+		s.pool.Close()
+	}
+}
+
+// Features says what is promised.
+func (s *Store) Features() onlyonce.Features {
+	return onlyonce.Features{Name: "postgres", Durable: true, Transactions: true, Steps: true}
+}
+
+// Get reads a record.
+func (s *Store) Get(ctx context.Context, key onlyonce.Key) (onlyonce.Record, bool, error) {
+	rec, now, found, err := alone{s}.read(ctx, key)
+	if err != nil || !found || rec.Expired(now) {
+		return onlyonce.Record{}, false, err
+	}
+	return rec, true, nil
+}
+
+// now is the time that takes the place of the server's; nil: it does not.
+func (s *Store) now() *time.Time {
+	if s.cfg.Now == nil {
+		return nil
+	}
+	t := s.cfg.Now()
+	return &t
+}
+
+// lock is the key's number among advisory locks.
+func (s *Store) lock(d onlyonce.Digest) int64 {
+	return int64(binary.BigEndian.Uint64(d[:8]) ^ s.salt)
+}
+
+// micros is a duration in the resolution of the database, never rounded to
+// nothing.
+func micros(d time.Duration) int64 {
+	if d > 0 && d < time.Microsecond {
+		return 1
+	}
+	return d.Microseconds()
+}
+
+func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

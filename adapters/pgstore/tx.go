@@ -1,0 +1,139 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// Atomic claims, runs fn and completes in one transaction: BEGIN travels with
+// the claim, COMMIT with the answer. A duplicate, here or elsewhere, is busy at
+// once. Whatever way fn comes back, nothing but an answer is committed.
+//
+// While fn runs it holds one connection, so fn must not use the Store for
+// anything but CompleteTx on its own tx when the pool has one connection only.
+func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
+	var none onlyonce.Settled
+	if err := req.Validate(); err != nil {
+		return onlyonce.Claim{}, none, err
+	}
+	if !s.open.enter(req.Key.Digest()) {
+		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil
+	}
+	defer s.open.leave(req.Key.Digest())
+	x, err := s.session(ctx)
+	if err != nil {
+		return onlyonce.Claim{}, none, classify("claim key", err, undone)
+	}
+	defer x.close(ctx)
+	claim, err := s.contend(ctx, req, x)
+	if err != nil || !claim.Verdict.Owns() {
+		return claim, none, err
+	}
+	if !x.claimed { // this attempt's own claim, committed before
+		if err := x.begin(ctx, s.cfg.Isolation); err != nil {
+			return claim, none, classify("begin transaction", err, undone)
+		}
+	}
+	owner := claim.Record.Owner()
+	done, answer, err := x.run(ctx, owner, fn)
+	if err != nil || done == nil {
+		return claim, none, err
+	}
+	settled, err := x.settle(ctx, owner, done)
+	if settled.Held && done.found {
+		rec := &claim.Record
+		rec.State, rec.Answer = onlyonce.Completed, answer
+		rec.CompletedAt, rec.ExpiresAt = done.completedAt.UTC(), settled.ExpiresAt
+	}
+	return claim, settled, err
+}
+
+// Finish runs fn and completes the owner's key in one transaction. The lease
+// may be renewed meanwhile. When the owner has lost the key, or has finished
+// it before, fn's writes are rolled back.
+func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Settled, error) {
+	var none onlyonce.Settled
+	x, err := s.session(ctx)
+	if err != nil {
+		return none, classify("finish key", err, undone)
+	}
+	defer x.close(ctx)
+	if err := x.begin(ctx, s.cfg.Isolation); err != nil {
+		return none, classify("begin transaction", err, undone)
+	}
+	done, _, err := x.run(ctx, owner, fn)
+	if err != nil || done == nil {
+		return none, err
+	}
+	return x.settle(ctx, owner, done)
+}
+
+// run runs the handler. A nil completion without an error: there is no answer.
+func (x *session) run(ctx context.Context, owner onlyonce.Owner, fn onlyonce.TxFunc[pgx.Tx]) (*completion, *onlyonce.Answer, error) {
+	tx := &handlerTx{Tx: x.tx}
+	defer tx.end()
+	answer, err := fn(ctx, tx)
+	switch {
+	case err != nil && conflict(err):
+		return nil, nil, classify("run transaction", err, undone)
+	case err != nil || answer == nil:
+		return nil, nil, err
+	case !x.alive():
+		return nil, nil, &onlyonce.Error{
+			Code: onlyonce.CodeConfig, Op: "run transaction",
+			Hint: "the handler ended the transaction: only the store may commit or roll back",
+		}
+	}
+	return x.s.completion(owner, *answer), answer, nil
+}
+
+// settle completes and commits in one round trip. Where the row is not locked
+// by a claim of this transaction, heldKey keeps a lost key from being followed
+// by a commit.
+func (x *session) settle(ctx context.Context, owner onlyonce.Owner, done *completion) (onlyonce.Settled, error) {
+	sts := []*stmt{done.stmt}
+	if !x.claimed {
+		held := x.s.owned(x.s.sql.heldKey, owner)
+		held.dest = []any{new(int64)}
+		sts = append(sts, held)
+	}
+	err := x.commit(ctx, sts...)
+	if err == nil {
+		return done.settled(), nil
+	}
+	if done.found || !hasState(err, stateDivision) {
+		return onlyonce.Settled{}, classify("commit transaction", err, committing)
+	}
+	rec, _, found, err := x.read(ctx, owner.Key)
+	return settledBefore(rec, found, owner), err
+}
+
+// CompleteTx completes the owner's key in the caller's transaction. Nothing is
+// stored before that commits; whoever takes the key over meanwhile waits, and
+// then finds it completed. In repeatable read and serializable a takeover or
+// renewal since the transaction's snapshot is ErrConflict: repeat all of it.
+func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
+	c := s.completion(owner, answer)
+	if err := c.read(tx.QueryRow(ctx, c.sql, c.args...)); err != nil {
+		return onlyonce.Settled{}, classify("complete key", err, undone)
+	}
+	if c.found {
+		return c.settled(), nil
+	}
+	row := &keyRow{}
+	st := s.readStmt(owner.Key.Digest(), row)
+	if err := st.read(tx.QueryRow(ctx, st.sql, st.args...)); err != nil {
+		return onlyonce.Settled{}, classify("read key", err, undone)
+	}
+	rec, _, found, err := foundRecord(st, row, owner.Key)
+	return settledBefore(rec, found, owner), err
+}
+
+// errLibraryCommits is what a handler gets that tries to end its transaction.
+func errLibraryCommits() error {
+	return errors.New("the store commits this transaction when the handler returns an answer, and rolls it back otherwise")
+}

@@ -1,0 +1,118 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// Renew makes the lease end that long from now, also when it was over, as long
+// as nobody has taken the key.
+func (s *Store) Renew(ctx context.Context, owner onlyonce.Owner, lease time.Duration) (bool, error) {
+	if lease <= 0 {
+		return false, configError("lease", "must be positive, got %v", lease)
+	}
+	var held bool
+	err := s.write(ctx, "renew lease", func(ctx context.Context, q querier) error {
+		end := s.now().Add(fromMicros(micros(lease)))
+		n, err := exec(ctx, q, renewKey, ownerArgs(owner, end.UnixMicro())...)
+		held = n == 1
+		return err
+	})
+	return held && err == nil, err
+}
+
+// Complete stores the answer. It is on the disk when Held is true. Repeating
+// it gives the expiry of the answer that stands.
+func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
+	var done completion
+	err := s.write(ctx, "complete key", func(ctx context.Context, q querier) error {
+		var err error
+		done, err = s.complete(ctx, q, owner, answer)
+		return err
+	})
+	if err != nil {
+		return onlyonce.Settled{}, err
+	}
+	return done.Settled, nil
+}
+
+// completion is the result of completing a key.
+type completion struct {
+	onlyonce.Settled
+	// before: an earlier call of this owner had completed it.
+	before bool
+}
+
+// complete completes the key inside a transaction.
+func (s *Store) complete(ctx context.Context, q querier, owner onlyonce.Owner, answer onlyonce.Answer) (completion, error) {
+	now := s.now()
+	header := blob(onlyonce.EncodeHeader(answer.Header))
+	body := optionalBlob(answer.Body, !answer.NotRetained)
+	n, err := exec(ctx, q, completeKey, ownerArgs(owner, answer.Status, header, body, now.UnixMicro())...)
+	if err != nil {
+		return completion{}, err
+	}
+	state, expires, err := readOwned(ctx, q, owner)
+	if err != nil || state != onlyonce.Completed {
+		return completion{}, err
+	}
+	return completion{Settled: onlyonce.Settled{Held: true, ExpiresAt: expires}, before: n == 0}, nil
+}
+
+// readOwned tells where a key stands that is still this owner's; the empty
+// state when it is not.
+func readOwned(ctx context.Context, q querier, owner onlyonce.Owner) (onlyonce.State, time.Time, error) {
+	var state onlyonce.State
+	var expires sql.NullInt64
+	err := q.QueryRowContext(ctx, ownedState, ownerArgs(owner)...).Scan(&state, &expires)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", time.Time{}, nil
+	}
+	return state, optionalTime(expires), err
+}
+
+// Release frees the key; it expires like an answer.
+func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
+	return s.settle(ctx, "release key", settling{owner, releaseKey, onlyonce.FailedRetryable}, func() []any {
+		return ownerArgs(owner, reason, s.now().UnixMicro())
+	})
+}
+
+// Park puts the key in doubt. With LeaseOver it parks somebody else's attempt,
+// whose lease must be over by the host's clock.
+func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, error) {
+	return s.settle(ctx, "park key", settling{park.Owner, parkKey, onlyonce.InDoubt}, func() []any {
+		return ownerArgs(park.Owner, park.Reason, park.LeaseOver, s.now().UnixMicro())
+	})
+}
+
+// settling is a guarded statement that brings the owner's key to a state.
+type settling struct {
+	owner onlyonce.Owner
+	query string
+	to    onlyonce.State
+}
+
+// settle runs the statement. It is true when the key is in that state by this
+// owner, whether this call brought it there or an earlier one.
+func (s *Store) settle(ctx context.Context, op string, st settling, args func() []any) (bool, error) {
+	var held bool
+	err := s.write(ctx, op, func(ctx context.Context, q querier) error {
+		n, err := exec(ctx, q, st.query, args()...)
+		if err != nil {
+			return err
+		}
+		held = n == 1
+		if held {
+			return nil
+		}
+		state, _, err := readOwned(ctx, q, st.owner)
+		held = state == st.to
+		return err
+	})
+	return held && err == nil, err
+}

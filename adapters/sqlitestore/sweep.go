@@ -1,0 +1,81 @@
+package sqlitestore
+
+import (
+	"context"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// Sweep does one batch of housekeeping in one transaction. The write lock lets
+// one sweeper in at a time; it is held for the whole batch, so a large Limit
+// makes writers wait.
+func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
+	if req.Limit <= 0 {
+		return onlyonce.SweepResult{}, configError("SweepRequest.Limit", "must be positive, got %d", req.Limit)
+	}
+	var res onlyonce.SweepResult
+	err := s.write(ctx, "sweep", func(ctx context.Context, q querier) error {
+		b := batch{ctx: ctx, q: q, limit: req.Limit, now: s.now().UnixMicro()}
+		b.expired()
+		b.abandoned(b.now - micros(req.Grace))
+		b.steps(b.now - micros(req.StepRetention))
+		res = b.res
+		return b.err
+	})
+	if err != nil {
+		return onlyonce.SweepResult{}, err
+	}
+	return res, nil
+}
+
+// batch is one Sweep; after an error the rest does nothing.
+type batch struct {
+	ctx   context.Context //nolint:containedctx // lives as long as one transaction
+	q     querier
+	limit int
+	now   int64
+	res   onlyonce.SweepResult
+	err   error
+}
+
+func (b *batch) exec(query string, args ...any) int {
+	if b.err != nil {
+		return 0
+	}
+	n, err := exec(b.ctx, b.q, query, args...)
+	b.err = err
+	return n
+}
+
+// more notes whether the query, asked only when the limit was reached, finds
+// that something is left to do.
+func (b *batch) more(done int, query string, cutoff int64) {
+	if b.err != nil || done < b.limit {
+		return
+	}
+	var left bool
+	b.err = b.q.QueryRowContext(b.ctx, query, cutoff).Scan(&left)
+	b.res.More = b.res.More || left
+}
+
+// expired deletes expired records; their steps stay.
+func (b *batch) expired() {
+	b.res.Deleted = b.exec(sweepExpired, b.now, b.limit)
+	b.more(b.res.Deleted, anyExpired, b.now)
+}
+
+// abandoned decides attempts whose lease was over at cutoff as a takeover
+// would.
+func (b *batch) abandoned(cutoff int64) {
+	b.res.Parked = b.exec(sweepPark, cutoff, b.limit, onlyonce.ReasonAbandoned, onlyonce.ReasonUnfinishedStep)
+	if left := b.limit - b.res.Parked; left > 0 {
+		b.res.Freed = b.exec(sweepFree, cutoff, left, onlyonce.ReasonSweptFree, b.now)
+	}
+	b.more(b.res.Parked+b.res.Freed, anyAbandoned, cutoff)
+}
+
+// steps deletes steps of lives that are over, unchanged since cutoff.
+func (b *batch) steps(cutoff int64) {
+	b.res.Steps = b.exec(sweepSteps, cutoff, b.limit)
+	b.more(b.res.Steps, anyDeadSteps, cutoff)
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/internal/server"
+)
+
+// The exit codes.
+const (
+	exitDone    = 0
+	exitWrong   = 1
+	exitUsage   = 2
+	exitUnknown = 3
+)
+
+// Streams are what a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// grammar is all commands and their flags.
+type grammar struct {
+	Serve     serveCmd     `cmd:"" help:"Run the payments service."`
+	Processor processorCmd `cmd:"" help:"Run the simulated card processor alone."`
+	Keys      keysCmd      `cmd:"" help:"Look at idempotency keys, and settle those in doubt."`
+	Sweep     sweepCmd     `cmd:"" help:"Delete what has expired and decide abandoned attempts, once."`
+	Merchants merchantsCmd `cmd:"" help:"Make API keys for merchants."`
+	Migrate   migrateCmd   `cmd:"" help:"Bring the tables up to date, or print the statements that do."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
+}
+
+const description = `Safe retries for APIs that move money.
+
+Every flag can be given in the environment, as ONLYONCE_ and its name; serve and
+processor also read a YAML file. Exit codes: 0 done, 1 found something wrong,
+2 usage, 3 unknown outcome.`
+
+// usageError is a command that cannot be understood, and what to write instead.
+type usageError struct{ text, hint string }
+
+func (e *usageError) Error() string { return e.text }
+
+// exited stops kong where it would end the process.
+type exited int
+
+// Run runs one command and returns its exit code. It ends soon after ctx does.
+func Run(ctx context.Context, args []string, std Streams) (code int) {
+	defer func() {
+		if v := recover(); v != nil {
+			e, ok := v.(exited)
+			if !ok {
+				panic(v)
+			}
+			code = int(e)
+		}
+	}()
+	parser, err := kong.New(&grammar{},
+		kong.Name("onlyonce"), kong.Description(description),
+		kong.Configuration(loadConfig), kong.DefaultEnvars("ONLYONCE"),
+		kong.Writers(std.Out, std.Err), kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std),
+	)
+	if err != nil {
+		return std.fail(fmt.Errorf("set up commands: %w", err))
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return std.misused(err)
+	}
+	return std.fail(command.Run())
+}
+
+// misused reports a command line that was not understood.
+func (s Streams) misused(err error) int {
+	hint := "onlyonce --help lists the commands"
+	if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context != nil {
+		if node := p.Context.Selected(); node != nil {
+			hint = "onlyonce " + node.Path() + " --help explains the command"
+		}
+	}
+	return s.fail(&usageError{err.Error(), hint})
+}
+
+// fail reports an error, if it is one, and gives the exit code for it.
+func (s Streams) fail(err error) int {
+	if err == nil {
+		return exitDone
+	}
+	text, hint, code := err.Error(), "", exitWrong
+	if e, ok := errors.AsType[*onlyonce.Error](err); ok {
+		hint, code = "", exitOf(e.Code)
+	}
+	if e, ok := errors.AsType[*server.Error](err); ok {
+		hint, code = e.Hint, exitUsage
+	}
+	if e, ok := errors.AsType[*usageError](err); ok {
+		hint, code = e.hint, exitUsage
+	}
+	fmt.Fprintf(s.Err, "onlyonce: %s\n", text)
+	if hint != "" {
+		fmt.Fprintf(s.Err, "hint: %s\n", hint)
+	}
+	return code
+}
+
+func exitOf(code onlyonce.Code) int {
+	switch code {
+	case onlyonce.CodeConfig:
+		return exitUsage
+	case onlyonce.CodeUncertain, onlyonce.CodeOutcomeUnknown, onlyonce.CodeLeaseLost:
+		return exitUnknown
+	default:
+		return exitWrong
+	}
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/payments/db"
+)
+
+// keysSettleCmd is an operator's word on a key in doubt.
+type keysSettleCmd struct {
+	storeFlag
+	Key        string `arg:"" help:"The idempotency key."`
+	Scope      string `required:"" help:"Whose key it is: the merchant."`
+	Applied    string `xor:"outcome" required:"" env:"-" placeholder:"FILE" help:"The effect has happened: JSON file with the answer, {\"status\": 201, \"headers\": {…}, \"body\": …}; - reads standard input."`
+	NotApplied bool   `xor:"outcome" required:"" env:"-" help:"It is proved that the effect has not happened; the next retry runs again."`
+	Reason     string `required:"" env:"-" help:"How that is known. Kept for good."`
+	Actor      string `env:"ONLYONCE_ACTOR,USER" help:"Who says so. Default: the user of this session."`
+	JSON       bool   `name:"json" env:"-" help:"Print the key as JSON."`
+}
+
+// Run settles.
+func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
+	if c.Actor == "" {
+		return &usageError{"--actor is required: the environment names no user", "say who settles the key: --actor NAME"}
+	}
+	s := onlyonce.Settlement{Key: onlyonce.Key{Scope: c.Scope, Value: c.Key}, Actor: c.Actor, Reason: c.Reason}
+	if !c.NotApplied {
+		answer, err := c.answer(std.In)
+		if err != nil {
+			return err
+		}
+		s.Applied = &answer
+	}
+	return c.with(ctx, func(d *db.Database) error {
+		rec, err := settle(ctx, d, s)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return printJSON(std.Out, viewOf(rec))
+		}
+		fmt.Fprintf(std.Out, "%s is %s\n", rec.Key.Operation(), rec.State)
+		return nil
+	})
+}
+
+func settle(ctx context.Context, d *db.Database, s onlyonce.Settlement) (onlyonce.Record, error) {
+	engine, err := onlyonce.New(d.Keys(), onlyonce.Config{})
+	if err != nil {
+		return onlyonce.Record{}, fmt.Errorf("settle key: %w", err)
+	}
+	rec, err := engine.Settle(ctx, s)
+	return rec, errors.Join(err, engine.Close(ctx))
+}
+
+// answerFile is the answer an operator gives. A body that is a JSON string is
+// the text itself, any other JSON is the body as it stands.
+type answerFile struct {
+	Status  int                        `json:"status"`
+	Headers map[string]json.RawMessage `json:"headers"`
+	Body    json.RawMessage            `json:"body"`
+}
+
+const answerHint = `write it like {"status": 201, "headers": {"Content-Type": "application/json"}, "body": {"id": "ch_…"}}`
+
+func (c *keysSettleCmd) answer(stdin io.Reader) (onlyonce.Answer, error) {
+	text, err := readInput(c.Applied, stdin)
+	if err != nil {
+		return onlyonce.Answer{}, &usageError{fmt.Sprintf("--applied: %v", err), "name a file with the answer, or - for standard input"}
+	}
+	answer, err := parseAnswer(text)
+	if err != nil {
+		return onlyonce.Answer{}, &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), answerHint}
+	}
+	return answer, nil
+}
+
+func readInput(name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(name)
+}
+
+func parseAnswer(text []byte) (onlyonce.Answer, error) {
+	var file answerFile
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&file); err != nil {
+		return onlyonce.Answer{}, fmt.Errorf("read answer: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return onlyonce.Answer{}, errors.New("read answer: there is more than one value")
+	}
+	if file.Status < 200 || file.Status > 599 {
+		return onlyonce.Answer{}, fmt.Errorf("read answer: status %d is not one from 200 to 599", file.Status)
+	}
+	header := http.Header{}
+	for name, raw := range file.Headers {
+		var one string
+		var many []string
+		switch {
+		case json.Unmarshal(raw, &one) == nil:
+			header.Set(name, one)
+		case json.Unmarshal(raw, &many) == nil:
+			header[http.CanonicalHeaderKey(name)] = many
+		default:
+			return onlyonce.Answer{}, fmt.Errorf("read answer: header %s is neither a string nor a list of strings", name)
+		}
+	}
+	body := []byte(file.Body)
+	var plain string
+	if json.Unmarshal(file.Body, &plain) == nil {
+		body = []byte(plain)
+	} else if header.Get("Content-Type") == "" && len(body) > 0 {
+		header.Set("Content-Type", "application/json")
+	}
+	return onlyonce.Answer{Status: file.Status, Header: header, Body: body}, nil
+}

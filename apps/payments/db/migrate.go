@@ -1,0 +1,162 @@
+package db
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+//go:embed migrations
+var migrationFiles embed.FS
+
+// versionTable notes which migrations of the service's tables were applied.
+const versionTable = "payments_schema"
+
+// step is one change of the schema.
+type step struct {
+	version  int
+	up, down string
+}
+
+// steps reads the migrations of a database in order.
+func steps(files fs.FS) ([]step, error) {
+	ups, err := fs.Glob(files, "*.up.sql")
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	var list []step
+	for _, name := range ups {
+		number, _, _ := strings.Cut(path.Base(name), "_")
+		version, err := strconv.Atoi(number)
+		if err != nil || version != len(list)+1 {
+			return nil, fmt.Errorf("list migrations: %s is not number %d", name, len(list)+1)
+		}
+		up, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, fmt.Errorf("read migration: %w", err)
+		}
+		down, err := fs.ReadFile(files, strings.TrimSuffix(name, ".up.sql")+".down.sql")
+		if err != nil {
+			return nil, fmt.Errorf("read migration: %w", err)
+		}
+		list = append(list, step{version: version, up: string(up), down: string(down)})
+	}
+	return list, nil
+}
+
+// Migrate brings the service's tables up to date. All that is missing is
+// applied in one transaction, so that a crash leaves the former version, and
+// several processes may migrate at once. Tables that are up to date are only
+// read. Tables of a later version than this program knows are an error.
+func (d *Database) Migrate(ctx context.Context) error {
+	list, err := d.steps()
+	if err != nil {
+		return err
+	}
+	return d.move(ctx, func(tx Tx, at int, run func(string) error) (int, error) {
+		if at > len(list) {
+			return at, &onlyonce.Error{
+				Code: onlyonce.CodeConfig, Op: "migrate",
+				Hint: fmt.Sprintf("the tables are of version %d, this program knows %d: run a newer program", at, len(list)),
+			}
+		}
+		for _, s := range list[at:] {
+			if err := run(s.up); err != nil {
+				return at, fmt.Errorf("apply migration %d: %w", s.version, err)
+			}
+		}
+		return len(list), nil
+	})
+}
+
+// Unmigrate removes the service's tables and everything in them; the keys stay.
+func (d *Database) Unmigrate(ctx context.Context) error {
+	list, err := d.steps()
+	if err != nil {
+		return err
+	}
+	return d.move(ctx, func(_ Tx, at int, run func(string) error) (int, error) {
+		for i := min(at, len(list)) - 1; i >= 0; i-- {
+			if err := run(list[i].down); err != nil {
+				return at, fmt.Errorf("take back migration %d: %w", list[i].version, err)
+			}
+		}
+		return 0, nil
+	})
+}
+
+// PrintMigrations writes the statements of both schemas, the keys' and the
+// service's, of the database a URL names, for people with a tool of their own.
+// It opens nothing.
+func PrintMigrations(w io.Writer, url string) error {
+	var d driver
+	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
+	case "sqlite":
+		d = sqliteDriver{}
+	case "postgres", "postgresql":
+		d = postgresDriver{}
+	default:
+		return storeError("is not one this program knows; use sqlite:PATH or postgres://…")
+	}
+	own, err := (&Database{driver: d}).steps()
+	if err != nil {
+		return err
+	}
+	all, err := steps(d.keyMigrations())
+	if err != nil {
+		return err
+	}
+	for _, s := range append(all, own...) {
+		if _, err := fmt.Fprintln(w, s.up); err != nil {
+			return fmt.Errorf("print migrations: %w", err)
+		}
+	}
+	_, err = fmt.Fprintf(w, "%s;\nINSERT INTO %s (version) VALUES (%d);\n", createVersions, versionTable, len(own))
+	return err
+}
+
+func (d *Database) steps() ([]step, error) {
+	files, err := d.driver.migrations()
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	return steps(files)
+}
+
+// createVersions makes the table of versions; it has one row.
+const createVersions = "CREATE TABLE IF NOT EXISTS " + versionTable + " (version INTEGER NOT NULL)"
+
+// move changes the version of the tables, in one transaction.
+func (d *Database) move(ctx context.Context, fn func(tx Tx, at int, run func(string) error) (int, error)) error {
+	err := d.driver.script(ctx, func(tx Tx, run func(string) error) error {
+		if err := run(createVersions); err != nil {
+			return fmt.Errorf("make table of versions: %w", err)
+		}
+		at := 0
+		if err := ignoreNoRows(tx.QueryRow(ctx, "SELECT version FROM "+versionTable).Scan(&at)); err != nil {
+			return fmt.Errorf("read version: %w", err)
+		}
+		now, err := fn(tx, at, run)
+		if err != nil || now == at {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM "+versionTable); err != nil {
+			return fmt.Errorf("write version: %w", err)
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO "+versionTable+" (version) VALUES (?)", now); err != nil {
+			return fmt.Errorf("write version: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("migrate tables: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/pgstore"
+)
+
+// postgresDriver has one pool for keys and business rows.
+type postgresDriver struct {
+	pool  *pgxpool.Pool
+	store *pgstore.Store
+}
+
+func openPostgres(ctx context.Context, url string) (*Database, error) {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		// The error may hold the password.
+		return nil, storeError("URL cannot be read; use postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+	}
+	d, err := newPostgres(ctx, pool)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func newPostgres(ctx context.Context, pool *pgxpool.Pool) (*Database, error) {
+	if err := pool.Ping(ctx); err != nil {
+		c := pool.Config().ConnConfig
+		return nil, &onlyonce.Error{
+			Code: onlyonce.CodeStoreUnavailable, Op: "open store", Err: err,
+			Hint: fmt.Sprintf("PostgreSQL does not answer at %s:%d", c.Host, c.Port),
+		}
+	}
+	store, err := pgstore.New(pool, pgstore.Config{})
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	return &Database{keys: postgresKeys(store), driver: postgresDriver{pool: pool, store: store}}, nil
+}
+
+func (d postgresDriver) begin(ctx context.Context, write bool) (transaction, error) {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	if write {
+		options = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+	}
+	tx, err := d.pool.BeginTx(ctx, options)
+	if err != nil {
+		return transaction{}, err
+	}
+	return transaction{
+		tx:       FromPgx(tx),
+		commit:   tx.Commit,
+		rollback: func() { _ = tx.Rollback(context.WithoutCancel(ctx)) },
+	}, nil
+}
+
+func (d postgresDriver) again(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "40001" || e.Code == "40P01") // serialization failure, deadlock
+}
+
+// migrationLock keeps two processes from migrating at once.
+const migrationLock = 0x6f6e6c796f6e6365
+
+func (d postgresDriver) script(ctx context.Context, fn func(tx Tx, run func(string) error) error) error {
+	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+		return err
+	}
+	run := func(statements string) error {
+		_, err := tx.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
+		return err
+	}
+	if err := fn(FromPgx(tx), run); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+func (d postgresDriver) ping(ctx context.Context) error {
+	var one int
+	return d.pool.QueryRow(ctx, "SELECT 1 FROM "+versionTable).Scan(&one)
+}
+
+func (d postgresDriver) migrations() (fs.FS, error) {
+	return fs.Sub(migrationFiles, "migrations/postgres")
+}
+func (d postgresDriver) keyMigrations() fs.FS { return pgstore.Migrations() }
+
+func (d postgresDriver) close() error {
+	d.store.Close()
+	d.pool.Close()
+	return nil
+}

@@ -1,0 +1,79 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/onlyonce-go/onlyonce/adapters/sqlitestore"
+)
+
+// sqliteDriver shares the connections of the store of keys, so that one writer
+// stands in line for the file.
+type sqliteDriver struct{ store *sqlitestore.Store }
+
+func openSQLite(ctx context.Context, path string) (*Database, error) {
+	store, err := sqlitestore.Open(ctx, path, sqlitestore.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return &Database{keys: sqliteKeys(store), driver: sqliteDriver{store}}, nil
+}
+
+func (d sqliteDriver) begin(ctx context.Context, write bool) (transaction, error) {
+	pool := d.store.Reader()
+	if write {
+		pool = d.store.Writer()
+	}
+	tx, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return transaction{}, err
+	}
+	return transaction{
+		tx:       FromSQL(tx),
+		commit:   func(context.Context) error { return tx.Commit() },
+		rollback: func() { _ = tx.Rollback() },
+	}, nil
+}
+
+func (d sqliteDriver) again(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY
+}
+
+func (d sqliteDriver) script(ctx context.Context, fn func(tx Tx, run func(string) error) error) error {
+	tx, err := d.store.Writer().BeginTx(ctx, nil) // IMMEDIATE: the file's one writer
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	run := func(statements string) error {
+		_, err := tx.ExecContext(ctx, statements)
+		return err
+	}
+	if err := fn(FromSQL(tx), run); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (d sqliteDriver) ping(ctx context.Context) error {
+	var one int
+	return d.store.Reader().QueryRowContext(ctx, "SELECT 1 FROM "+versionTable).Scan(&one)
+}
+
+func (d sqliteDriver) migrations() (fs.FS, error) { return fs.Sub(migrationFiles, "migrations/sqlite") }
+func (d sqliteDriver) keyMigrations() fs.FS       { return sqlitestore.Migrations() }
+func (d sqliteDriver) close() error               { return d.store.Close() }
+
+// ignoreNoRows is for reading what may be absent.
+func ignoreNoRows(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return err
+}

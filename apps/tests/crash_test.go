@@ -1,0 +1,107 @@
+package tests_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onlyonce-go/onlyonce/internal/testserver"
+)
+
+// sources gives the keys cards that make the processor misbehave in every way
+// that leaves an outcome unknown, and some that are declined.
+func sources(key int) string {
+	cards := []string{"tok_visa", "tok_visa", "tok_timeout", "tok_error_before", "tok_error_after", "tok_chargeDeclined", "tok_visa", "tok_reset_after"}
+	return cards[key%len(cards)]
+}
+
+// kills is how often a server is killed in one storm: a few times, or for as
+// long as ONLYONCE_SOAK says.
+func kills(t *testing.T) (rounds int, until time.Time) {
+	t.Helper()
+	soak := os.Getenv("ONLYONCE_SOAK")
+	if soak == "" {
+		return 4, time.Time{}
+	}
+	d, err := time.ParseDuration(soak)
+	if err != nil {
+		t.Fatalf("ONLYONCE_SOAK: %v", err)
+	}
+	return 1 << 30, time.Now().Add(d / 4)
+}
+
+// A server is killed with SIGKILL at random moments of a storm and started
+// again. Afterwards: one charge a key, a ledger that sums to zero, one answer a
+// key, and, since the processor can be asked, no key in doubt. (C7, D4, O6)
+func TestKill(t *testing.T) {
+	stores := map[string]func(t *testing.T) (store string, servers int){
+		"sqlite": func(t *testing.T) (string, int) {
+			t.Helper()
+			return "sqlite:" + filepath.Join(t.TempDir(), "payments.db"), 1
+		},
+		"postgres": func(t *testing.T) (string, int) {
+			t.Helper()
+			return testserver.Postgres(t), 2
+		},
+	}
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			store, servers := open(t)
+			f := newFleet(t, store, servers, 48)
+			f.source = sources
+			s := newSeen()
+			f.stormWithKills(t, s)
+			f.settle(t.Context(), t, s)
+			s.check(t, f.keys)
+			declined := 0
+			for key := range f.keys {
+				if f.source(key) == "tok_chargeDeclined" {
+					declined++
+				}
+			}
+			f.judge(t, f.keys-declined)
+		})
+	}
+}
+
+// stormWithKills keeps clients going while servers are killed, each time after
+// a random number of answers.
+func (f *fleet) stormWithKills(t *testing.T, s *seen) {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var attempts atomic.Int64
+	woken := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	for c := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(c+2)))
+			for i := 0; ctx.Err() == nil; i++ {
+				f.random(ctx, s, r, c+i)
+				attempts.Add(1)
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	rounds, until := kills(t)
+	for round := 0; round < rounds && (until.IsZero() || time.Now().Before(until)); round++ {
+		for next := attempts.Load() + 1 + r.Int64N(60); attempts.Load() < next; {
+			<-woken
+		}
+		f.restart(t, r.IntN(len(f.servers)))
+	}
+	stop()
+	wg.Wait()
+	t.Logf("%d attempts", attempts.Load())
+}

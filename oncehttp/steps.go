@@ -1,0 +1,79 @@
+package oncehttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+// StepsRoute is an operation whose outside effects go through onlyonce.Call, so
+// that a retry resumes behind the last finished one.
+type StepsRoute[In any] struct {
+	Route
+	// Decode makes the handler's input of a request. It is pure syntax: it runs
+	// before the key is used, reads no state, and must give the same input for
+	// the same request. body has its Content-Encoding undone. Errors are
+	// answered as those of CheckSyntax, which runs before it.
+	Decode func(r *http.Request, body []byte) (In, error)
+	// Handle is the operation. An error is a failed run; a refusal that is to be
+	// kept is an Answer. ctx is detached from the caller's connection.
+	Handle func(ctx context.Context, in In) (onlyonce.Answer, error)
+}
+
+// Steps makes the handler of a StepsRoute. Its key must be Required: without a
+// key there is nothing to record the steps under.
+//
+// The error is an *onlyonce.Error with CodeConfig, or several joined.
+func Steps[In any](g *Guard, route StepsRoute[In]) (http.Handler, error) {
+	if err := complete(route.Route, route.Decode != nil, route.Handle != nil); err != nil {
+		return nil, err
+	}
+	if _, ok := g.engine.Store().(onlyonce.StepStore); !ok {
+		return nil, configError("engine", "has a store that keeps no steps: "+g.engine.Store().Features().Name)
+	}
+	d, err := g.newDoor(route.Route)
+	if err != nil {
+		return nil, err
+	}
+	d.prepare = func(c *call) (workFunc, error) {
+		in, err := route.Decode(c.request(c.r.Context()), c.body)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, op onlyonce.Op, req onlyonce.Request) (onlyonce.Result, error) {
+			return g.engine.Steps(ctx, op, req, func(ctx context.Context) (onlyonce.Answer, error) {
+				return c.returned(route.Handle(ctx, in))
+			})
+		}, nil
+	}
+	return d, nil
+}
+
+// complete checks what Steps and Atomic need.
+func complete(route Route, decode, handle bool) error {
+	switch {
+	case !decode:
+		return configError("Decode", "must not be nil")
+	case !handle:
+		return configError("Handle", "must not be nil")
+	case route.Key != Required:
+		return configError("Route.Key", "must be Required: the operation cannot run without a key")
+	}
+	return nil
+}
+
+// returned makes the stored part of an answer that a handler returned.
+func (c *call) returned(a onlyonce.Answer, err error) (onlyonce.Answer, error) {
+	c.full = nil
+	if err != nil {
+		return a, err
+	}
+	if a.Status < 200 || a.Status > 599 {
+		return onlyonce.Answer{}, fmt.Errorf("read answer: status %d is not one from 200 to 599", a.Status)
+	}
+	kept := c.keep(full{status: a.Status, header: a.Header, body: a.Body}, a.Outcome)
+	kept.NotRetained = kept.NotRetained || a.NotRetained
+	return kept, nil
+}
