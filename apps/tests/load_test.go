@@ -31,8 +31,7 @@ func newFleet(t *testing.T, store string, servers, keys int) *fleet {
 	t.Helper()
 	dir := t.TempDir()
 	f := &fleet{store: store, keys: keys, source: func(int) string { return "tok_visa" }}
-	f.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	t.Cleanup(f.client.CloseIdleConnections)
+	f.client = newClient(t)
 	f.processor = start(t, dir, "processor", "--listen", "127.0.0.1:0", "--journal", dir+"/processor.journal")
 	for range servers {
 		f.servers = append(f.servers, f.serve(t, "127.0.0.1:0"))

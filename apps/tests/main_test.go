@@ -1,10 +1,30 @@
 package tests_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
 )
 
-func TestMain(m *testing.M) { os.Exit(testserver.Run(m)) }
+func TestMain(m *testing.M) {
+	code := testserver.Run(m)
+	if built.dir != "" {
+		if err := os.RemoveAll(built.dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	os.Exit(code)
+}
+
+// root is the top of the checkout: tests run in their package's folder.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

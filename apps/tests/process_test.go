@@ -15,28 +15,31 @@ import (
 	"time"
 )
 
-// program builds the binary once for all tests of this package.
-func program(t *testing.T) string {
-	t.Helper()
-	path, err := built()
-	if err != nil {
-		t.Fatalf("build the program: %v", err)
-	}
-	return path
+// built is the program, built by the first test that needs it and removed by
+// TestMain.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
 }
 
-var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "onlyonce-tests")
-	if err != nil {
-		return "", err
+// program is the path of the built program.
+func program(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "onlyonce-tests"); built.err != nil {
+			return
+		}
+		out, err := exec.Command("go", "build", "-race", "-o", built.dir, "github.com/onlyonce-go/onlyonce/apps/onlyonce").CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatalf("build the program: %v", built.err)
 	}
-	path := filepath.Join(dir, "onlyonce")
-	out, err := exec.Command("go", "build", "-race", "-o", path, "github.com/onlyonce-go/onlyonce/apps/onlyonce").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
+	return filepath.Join(built.dir, "onlyonce")
+}
 
 // process is a running program.
 type process struct {
@@ -166,4 +169,12 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+}
+
+// newClient is an HTTP client of a test's own.
+func newClient(t *testing.T) *http.Client {
+	t.Helper()
+	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
 }
