@@ -173,7 +173,10 @@ func (c *claimant) formFor(ctx context.Context, rec Record) (Form, Secret, error
 	}
 	form, err := c.req.Canonical.Form(v.Form, policy)
 	if err != nil {
-		return nil, Secret{}, unavailable("fingerprint request as the record was", err)
+		return nil, Secret{}, &Error{
+			Code: CodeStoreUnavailable, Op: "fingerprint request as the record was", RetryAfter: time.Second, Err: err,
+			Hint: "the record was written by a version of this service that knows more; ask that one",
+		}
 	}
 	return form, secret, nil
 }

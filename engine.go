@@ -192,7 +192,7 @@ func (e *Engine) refuse(ctx context.Context, c *claimant, handler HandlerFunc, e
 	if c == nil {
 		return Result{}, err
 	}
-	if !c.op.FailOpen || !errors.Is(err, &Error{Code: CodeStoreUnavailable}) {
+	if failure, ok := errors.AsType[*Error](err); !c.op.FailOpen || !ok || !failure.unreachable {
 		c.observe(ctx, Event{Kind: EventRefused, Code: CodeOf(err)})
 		return Result{}, err
 	}

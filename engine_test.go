@@ -337,6 +337,7 @@ func TestFingerprintVersions(t *testing.T) {
 		wantCode(t, err, onlyonce.CodeKeyReused)
 	}
 	forgot := worldOn(t, before.mem, noFaults, onlyonce.Config{Secrets: onlyonce.Keyring{Current: next}})
+	op.FailOpen = true // the store can be reached, so this is no licence to run
 	_, err = forgot.Wrap(t.Context(), op, keyed("k", "Pay"), never(t))
 	wantCode(t, err, onlyonce.CodeStoreUnavailable)
 }

@@ -99,6 +99,10 @@ type Error struct {
 	Operation string
 	// Err is the cause, for logs; it is not shown to callers.
 	Err error
+
+	// unreachable: the store failed, as opposed to holding what this process
+	// cannot judge.
+	unreachable bool
 }
 
 // Error gives the code, the operation, the hint and the cause, in that order.

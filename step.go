@@ -17,16 +17,19 @@ type stepID struct {
 // Effect is something a step does outside the store.
 type Effect struct {
 	// Name is the step's name; a name may be used several times in a run, and
-	// each use is a step of its own, told apart by its order.
+	// each use is a step of its own, told apart by its order. So uses of one
+	// name must not run concurrently.
 	Name string
 	// Provider is who is called. It is part of the derived key.
 	Provider string
 	// Request is the bytes that are sent. They are recorded before the first
 	// leaves, and a resumed step that would send others is refused.
 	Request []byte
-	// Send calls the provider once. An error is taken for "unknown", unless it
-	// is marked with NotAppliedError. A provider's final refusal (a declined
-	// card) is a result, not an error.
+	// Send calls the provider once, with a context that ends with the lease as
+	// it stands when the intent is recorded. An error is taken for "unknown",
+	// unless it is marked with NotAppliedError; on a repeated send it always
+	// is, since it says nothing of the earlier ones. A provider's final
+	// refusal (a declined card) is a result, not an error.
 	Send func(ctx context.Context, s Sending) ([]byte, error)
 	// Check asks the provider by Sending.Reference what became of earlier
 	// sends; nil when it cannot be asked.
@@ -141,7 +144,12 @@ func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, err
 	// have been on its way, plus the time this send may still take.
 	age := prior.Age + now().Sub(c.a.read) + c.sendWithin()
 	if c.Memory > 0 && age < c.Memory {
-		return c.transmit(ctx, prior.Epoch, sending)
+		result, err := c.transmit(ctx, prior.Epoch, sending)
+		if isNotApplied(err) {
+			// It speaks of this send; of the earlier ones it proves nothing.
+			return nil, c.unknown(err)
+		}
+		return result, err
 	}
 	return nil, c.unknown(err)
 }
@@ -175,15 +183,23 @@ func (c *effectCall) check(ctx context.Context, prior *StepRecord, s Sending) ([
 // sendWithin is how long from now the bytes may still leave: within the lease.
 func (c *effectCall) sendWithin() time.Duration { return c.a.leaseLeft() }
 
-// send begins an epoch: the first sends of a new derived key.
+// send begins an epoch: the first send of a new derived key. A documented "not
+// applied" is then proof, and ends the step for this attempt.
 func (c *effectCall) send(ctx context.Context, epoch int) ([]byte, error) {
-	return c.transmit(ctx, epoch, c.sending(epoch))
+	result, err := c.transmit(ctx, epoch, c.sending(epoch))
+	if isNotApplied(err) {
+		if _, err := c.end(ctx, StepNotApplied, nil); err != nil {
+			return nil, err
+		}
+	}
+	return result, err
 }
 
-// transmit records the intent, then sends.
+// transmit records the intent, then sends. An error is unknown's, or marked as
+// not applied by Send.
 func (c *effectCall) transmit(ctx context.Context, epoch int, s Sending) ([]byte, error) {
 	within := c.sendWithin()
-	asked := now()
+	deadline := now().Add(within)
 	intent := Intent{
 		Name: c.id.name, Occurrence: c.id.occurrence, Provider: c.Provider, Epoch: epoch,
 		DerivedKey: s.Key, Reference: s.Reference, Request: s.Request, SendWithin: max(within, 0),
@@ -191,23 +207,20 @@ func (c *effectCall) transmit(ctx context.Context, epoch int, s Sending) ([]byte
 	if err := c.begin(ctx, intent); err != nil {
 		return nil, err
 	}
-	if now().Sub(asked) >= within || ctx.Err() != nil {
+	// Nothing may leave later than the intent says, however long a connection
+	// takes: whoever checks afterwards counts on it.
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	if ctx.Err() != nil {
 		// Slept through the lease, or was told to stop: nothing is sent, but
 		// the mark stands, so somebody else will ask first.
 		return nil, c.unknown(context.Cause(ctx))
 	}
-	// The network waits no longer than the lease: a send that began in time
-	// must not arrive long after somebody else has settled the key.
-	sctx, cancel := context.WithTimeout(ctx, c.a.op.Deadline)
-	defer cancel()
-	result, err := c.Send(sctx, s)
+	result, err := c.Send(ctx, s)
 	switch {
 	case err == nil:
 		return c.end(ctx, StepDone, result)
 	case isNotApplied(err):
-		if _, err := c.end(ctx, StepNotApplied, nil); err != nil {
-			return nil, err
-		}
 		return nil, err
 	default:
 		return nil, c.unknown(err)

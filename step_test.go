@@ -445,3 +445,42 @@ func TestFencedAttemptBeginsNoStep(t *testing.T) {
 		p.want(t, 1)
 	})
 }
+
+// D5: a send never outlasts the lease it was recorded under, however long a
+// connection takes and however often the lease is renewed meanwhile: whoever
+// checks afterwards counts on it.
+func TestSendEndsWithItsDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(t, nil), newProvider()
+		e := p.effect("charge")
+		begun := time.Now()
+		e.Send = func(ctx context.Context, _ onlyonce.Sending) ([]byte, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		_, err := w.Steps(t.Context(), charge(), keyed("k", "x"), charges(e))
+		wantCode(t, err, onlyonce.CodeOutcomeUnknown)
+		if took := time.Since(begun); took >= onlyonce.DefaultLease {
+			t.Errorf("the send was given %v", took)
+		}
+	})
+}
+
+// D3: "not applied" about a repeated send says nothing of the first one.
+func TestRefusedResendProvesNothing(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(t, nil), newProvider()
+	e := p.effect("charge")
+	e.Check = nil
+	p.lose = 1
+	_, err := w.Steps(t.Context(), charge(), keyed("k", "x"), charges(e))
+	wantCode(t, err, onlyonce.CodeOutcomeUnknown)
+	p.refuse = 1
+	_, err = w.Steps(t.Context(), charge(), keyed("k", "x"), charges(e))
+	wantCode(t, err, onlyonce.CodeOutcomeUnknown)
+	w.wantState(t, "k", onlyonce.InDoubt)
+	res, err := w.Steps(t.Context(), charge(), keyed("k", "x"), charges(e))
+	wantResult(t, res, err, onlyonce.Executed, "charge for 100 EUR")
+	p.want(t, 1)
+}

@@ -3,6 +3,7 @@ package onlyonce
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Kinds of settings the engine keeps in a store.
@@ -69,7 +70,7 @@ func (v *vault) secret(ctx context.Context, id string) (Secret, error) {
 		}
 	}
 	return Secret{}, &Error{
-		Code: CodeStoreUnavailable, Op: "check fingerprint",
+		Code: CodeStoreUnavailable, Op: "check fingerprint", RetryAfter: time.Second,
 		Hint: "the record was written with secret " + id + ", which this process does not have: add it to the old secrets",
 	}
 }
@@ -114,11 +115,15 @@ func (v *vault) policy(ctx context.Context, id string) ([]byte, error) {
 		}
 	}
 	return nil, &Error{
-		Code: CodeStoreUnavailable, Op: "check fingerprint",
+		Code: CodeStoreUnavailable, Op: "check fingerprint", RetryAfter: time.Second,
 		Hint: "the record was written under policy " + id + ", which this process does not know",
 	}
 }
 
+// unavailable says that the store failed before anything was run.
 func unavailable(op string, err error) *Error {
-	return &Error{Code: CodeStoreUnavailable, Op: op, Hint: "nothing was run; send the same request again with the same key", Err: err}
+	return &Error{
+		Code: CodeStoreUnavailable, Op: op, Err: err, RetryAfter: time.Second, unreachable: true,
+		Hint: "nothing was run; send the same request again with the same key",
+	}
 }
