@@ -123,9 +123,21 @@ func (c *claimant) undoClaim(ctx context.Context) {
 		if err != nil || !claim.Verdict.Owns() {
 			return err
 		}
-		_, err = c.e.store.Release(ctx, claim.Record.Owner(), "the claim's reply was lost; the handler did not run")
-		return err
+		return c.e.giveBack(ctx, claim)
 	})
+}
+
+// giveBack undoes a claim under which nothing ran: the key is again as it was.
+// A taken-over attempt is left to its lease, as the crashed one was.
+func (e *Engine) giveBack(ctx context.Context, claim Claim) (err error) {
+	switch claim.From {
+	case InProgress:
+	case InDoubt:
+		_, err = e.store.Park(ctx, ParkRequest{Owner: claim.Record.Owner(), Reason: ReasonNotRun})
+	default:
+		_, err = e.store.Release(ctx, claim.Record.Owner(), ReasonNotRun)
+	}
+	return err
 }
 
 // reconsider decides a mismatch: a record of another version is compared under

@@ -76,6 +76,8 @@ const (
 	ReasonFailed = "the handler failed after it may have had an effect"
 	// ReasonDeclared: the handler said that it does not know.
 	ReasonDeclared = "the handler declared its outcome unknown"
+	// ReasonNotRun: a claim was given back before anything ran.
+	ReasonNotRun = "the claim was given back: the handler did not run"
 	// ReasonSweptFree: nobody retried an abandoned attempt that left no effect.
 	ReasonSweptFree = "abandoned without effect"
 )

@@ -82,11 +82,11 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 	if err != nil {
 		return Claim{}, unavailable("claim key", err)
 	}
-	if !claim.Verdict.Owns() || claim.From != InDoubt {
-		if claim.Verdict.Owns() {
-			_, err = e.store.Release(ctx, claim.Record.Owner(), "it was not in doubt")
-		}
-		return Claim{}, errors.Join(notInDoubt(claim.Record), err)
+	switch {
+	case !claim.Verdict.Owns():
+		return Claim{}, notInDoubt(claim.Record)
+	case claim.From != InDoubt && claim.From != InProgress:
+		return Claim{}, errors.Join(notInDoubt(rec), e.giveBack(ctx, claim))
 	}
 	return claim, nil
 }

@@ -137,7 +137,8 @@ func (v Verdict) String() string {
 // Claim is the result of asking for a key.
 type Claim struct {
 	Verdict Verdict
-	// From is the state the key was in before it was Resumed; else empty.
+	// From is the state the key was in before it was Resumed; else empty. A
+	// repeated claim is told the same.
 	From State
 	// Record is the key's record after the claim.
 	Record Record
@@ -170,7 +171,8 @@ type SweepRequest struct {
 	Limit int
 	// Grace is how long a lease must have been over before a sweeper decides.
 	Grace time.Duration
-	// StepRetention is how long steps outlive their key's last change.
+	// StepRetention is how long steps are kept after their last change, and in
+	// any case for as long as their key's life lasts.
 	StepRetention time.Duration
 }
 
@@ -202,7 +204,7 @@ type TxStore[Tx any] interface {
 	// Finish runs fn and completes the owner's key with its answer in one
 	// transaction; when the owner has lost the key, it is rolled back and
 	// Settled.Held is false. When an earlier Finish of this owner committed,
-	// fn's writes are rolled back and Held is true.
+	// fn does not run, or its writes are rolled back, and Held is true.
 	Finish(ctx context.Context, owner Owner, fn TxFunc[Tx]) (Settled, error)
 
 	// CompleteTx completes the owner's key in the caller's own transaction.
@@ -250,7 +252,8 @@ type Intent struct {
 	Reference string
 	// Request is the bytes to be sent, the same on every send.
 	Request []byte
-	// SendWithin is how long after BeginStep the bytes may still leave.
+	// SendWithin is how long after BeginStep the bytes may still leave. Of
+	// several sends in one epoch the latest such moment counts.
 	SendWithin time.Duration
 }
 
@@ -271,8 +274,9 @@ type StepRecord struct {
 // unless the owner holds the key in progress.
 type StepStore interface {
 	// BeginStep records that a send is about to happen: a new step, another
-	// send of the same epoch, or the first of a higher epoch. A step that is
-	// done is left alone and false is returned.
+	// send of a begun step's epoch (its intent stays as first recorded, but
+	// for SendWithin), or the first send of a higher epoch after a step was
+	// not applied. Anything else is left alone and false is returned.
 	BeginStep(ctx context.Context, owner Owner, intent Intent) (bool, error)
 	// EndStep records how a begun step ended.
 	EndStep(ctx context.Context, owner Owner, end StepEnd) (bool, error)

@@ -20,7 +20,8 @@ type Sweeper struct {
 	// Grace is how long a lease must have been over before an attempt that
 	// nobody retries is decided. Default 5 min.
 	Grace time.Duration
-	// StepRetention is how long steps outlive their keys. Default 90 days.
+	// StepRetention is how long steps are kept after their last change.
+	// Default 90 days.
 	StepRetention time.Duration
 	// Swept is told of every batch that did something, and of errors; nil:
 	// nobody is.

@@ -52,6 +52,9 @@ func (s *Store) BeginStep(ctx context.Context, owner onlyonce.Owner, intent only
 		st = &step{origin: rec.Origin, begun: now}
 		s.steps[owner.Key.Digest()] = append(s.steps[owner.Key.Digest()], st)
 	case st.State == onlyonce.StepBegun && intent.Epoch == st.Epoch:
+		within := max(intent.SendWithin, st.sent.Add(st.SendWithin).Sub(now))
+		intent = st.Intent
+		intent.SendWithin = within
 	case st.State == onlyonce.StepNotApplied && intent.Epoch > st.Epoch:
 		st.begun, st.Sends = now, 0
 	default:

@@ -36,7 +36,8 @@ type Store struct {
 	mu       sync.Mutex
 	records  map[onlyonce.Digest]*onlyonce.Record
 	steps    map[onlyonce.Digest][]*step
-	open     map[onlyonce.Digest]openClaim // claims of transactions under way
+	open     map[onlyonce.Digest]openClaim      // claims of transactions under way
+	from     map[onlyonce.Digest]onlyonce.State // what the present attempt resumed from
 	settings map[[2]string][]byte
 	audit    []onlyonce.AuditEntry
 }
@@ -70,6 +71,7 @@ func New(cfg Config) (*Store, error) {
 		records:  map[onlyonce.Digest]*onlyonce.Record{},
 		steps:    map[onlyonce.Digest][]*step{},
 		open:     map[onlyonce.Digest]openClaim{},
+		from:     map[onlyonce.Digest]onlyonce.State{},
 		settings: map[[2]string][]byte{},
 	}, nil
 }
@@ -91,7 +93,7 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	}
 	claim, rec := s.judge(req)
 	if rec != nil {
-		s.records[req.Key.Digest()] = rec
+		s.records[req.Key.Digest()], s.from[req.Key.Digest()] = rec, claim.From
 	}
 	return claim, nil
 }
@@ -123,7 +125,11 @@ func (s *Store) judge(req onlyonce.ClaimRequest) (onlyonce.Claim, *onlyonce.Reco
 		verdict, write = onlyonce.Judge(*old, req, now)
 	}
 	if !write {
-		return onlyonce.Claim{Verdict: verdict, Record: *old, Remaining: old.LeaseEnd.Sub(now)}, nil
+		claim := onlyonce.Claim{Verdict: verdict, Record: *old, Remaining: old.LeaseEnd.Sub(now)}
+		if verdict.Owns() {
+			claim.From = s.from[req.Key.Digest()]
+		}
+		return claim, nil
 	}
 	rec := onlyonce.Record{
 		Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint,

@@ -81,7 +81,12 @@ func (s *Store) openClaim(ctx context.Context, req onlyonce.ClaimRequest) (onlyo
 		return claim, nil, nil
 	}
 	claim, rec := s.judge(req)
-	if rec == nil {
+	switch {
+	case rec != nil:
+	case claim.Verdict.Owns():
+		own := claim.Record // this attempt's own claim, made before
+		rec = &own
+	default:
 		return claim, nil, nil
 	}
 	open := openClaim{record: *rec}
@@ -94,12 +99,20 @@ func (s *Store) openClaim(ctx context.Context, req onlyonce.ClaimRequest) (onlyo
 
 // Finish runs fn and completes the owner's key as one step.
 func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.TxFunc[*Tx]) (onlyonce.Settled, error) {
+	var settled onlyonce.Settled
+	done, err := s.write(ctx, owner, func(rec *onlyonce.Record) bool {
+		settled = onlyonce.Settled{Held: true, ExpiresAt: rec.ExpiresAt}
+		return rec.State == onlyonce.Completed
+	})
+	if done || err != nil {
+		return settled, err
+	}
 	tx := &Tx{store: s}
 	answer, err := fn(ctx, tx)
 	if err != nil || answer == nil {
 		return onlyonce.Settled{}, err
 	}
-	var settled onlyonce.Settled
+	settled = onlyonce.Settled{}
 	_, err = s.write(ctx, owner, func(rec *onlyonce.Record) bool {
 		again := rec.State == onlyonce.Completed
 		settled = s.complete(rec, *answer)

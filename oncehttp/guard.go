@@ -25,10 +25,9 @@ type ScopeFunc func(r *http.Request) (string, error)
 // Guard holds what the routes of one service share. It is safe for concurrent
 // use.
 type Guard struct {
-	engine     *onlyonce.Engine
-	scope      ScopeFunc
-	set        settings
-	mismatches *limiter
+	engine *onlyonce.Engine
+	scope  ScopeFunc
+	set    settings
 }
 
 // New makes a Guard. The scope decides who sees whose answers, so there is no
@@ -36,7 +35,7 @@ type Guard struct {
 // joined.
 func New(engine *onlyonce.Engine, scope ScopeFunc, opts ...Option) (*Guard, error) {
 	g := &Guard{engine: engine, scope: scope, set: settings{
-		docs: "/docs/", challenge: "Bearer", mismatches: 60, maxBody: DefaultMaxBody,
+		docs: "/docs/", challenge: "Bearer", storeWait: 2 * time.Second, maxBody: DefaultMaxBody,
 	}}
 	var errs []error
 	if engine == nil {
@@ -56,7 +55,6 @@ func New(engine *onlyonce.Engine, scope ScopeFunc, opts ...Option) (*Guard, erro
 	if g.set.logger == nil {
 		g.set.logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
-	g.mismatches = newLimiter(g.set.mismatches, time.Minute)
 	return g, nil
 }
 

@@ -27,7 +27,6 @@ type settings struct {
 	challenge    string
 	logger       *slog.Logger
 	storeWait    time.Duration
-	mismatches   int
 	retryHeaders []string
 	maxBody      int64
 }
@@ -85,27 +84,14 @@ func Logger(logger *slog.Logger) Option {
 	})
 }
 
-// StoreRetryAfter is the Retry-After of a 503 for a store that cannot be
-// reached, at least a second. Default 2 s.
+// StoreRetryAfter is the least Retry-After of a 503 for a store that cannot be
+// reached; at least a second. Default 2 s.
 func StoreRetryAfter(d time.Duration) Option {
 	return optionFunc(func(s *settings) error {
 		if d < time.Second {
 			return configError("StoreRetryAfter", fmt.Sprintf("must be at least 1 s, got %v", d))
 		}
 		s.storeWait = d
-		return nil
-	})
-}
-
-// MismatchesPerMinute is how many times a minute one scope is told in what a
-// request differs from the first one under its key; beyond that it is told
-// only that it does (rule F6). Default 60.
-func MismatchesPerMinute(n int) Option {
-	return optionFunc(func(s *settings) error {
-		if n < 0 {
-			return configError("MismatchesPerMinute", fmt.Sprintf("must not be negative, got %d", n))
-		}
-		s.mismatches = n
 		return nil
 	})
 }

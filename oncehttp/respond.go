@@ -152,14 +152,13 @@ func (c *call) problem(err error) *Problem {
 		Status: k.status, Type: c.door.guard.set.docs + string(k.code), Title: k.title, Detail: e.Hint,
 		Code: string(k.code), RetryWith: k.with, Operation: e.Operation,
 	}
-	if k.later > 0 {
+	switch {
+	case k.code == onlyonce.CodeStoreUnavailable:
+		p.RetryAfter = max(e.RetryAfter, c.door.guard.set.storeWait)
+	case k.later > 0 && e.RetryAfter > 0:
+		p.RetryAfter = e.RetryAfter
+	default:
 		p.RetryAfter = k.later
-		if k.code == onlyonce.CodeStoreUnavailable && c.door.guard.set.storeWait > 0 {
-			p.RetryAfter = c.door.guard.set.storeWait
-		}
-		if e.RetryAfter > 0 {
-			p.RetryAfter = e.RetryAfter
-		}
 	}
 	if p.Detail == "" || k.code == onlyonce.CodeConfig {
 		p.Detail = k.text

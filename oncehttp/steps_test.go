@@ -114,12 +114,18 @@ func TestStepsFinish(t *testing.T) {
 	s := newService(t)
 	s.steps("POST /charges", func(ctx context.Context, in charge) (onlyonce.Answer, error) {
 		return s.engine.Finish(ctx, func(context.Context, *memstore.Tx) (onlyonce.Answer, error) {
+			if in.Amount == 1 {
+				return onlyonce.Answer{Status: 201, Body: []byte("<html>")}, nil // no content type
+			}
 			return oncehttp.JSON(201, in), nil
 		})
 	})
-	first := s.do(ask{keys: key("k1")}).expect(t, 201, "executed")
-	s.do(ask{keys: key("k1")}).replayOf(t, first)
-	s.ran(1)
+	for _, amount := range []int{100, 1} {
+		a := ask{keys: key(fmt.Sprint("k", amount)), body: pay(amount)}
+		first := s.do(a).expect(t, 201, "executed")
+		s.do(a).replayOf(t, first)
+	}
+	s.ran(2)
 }
 
 // O2, O4, B53: an outcome that nobody knows is not run again.
@@ -278,24 +284,24 @@ func TestConfiguration(t *testing.T) {
 		return func() error { _, err := oncehttp.New(s.engine.Engine, account, o); return err }
 	}
 	for field, try := range map[string]func() error{
-		"next":               func() error { _, err := s.guard.Wrap(oncehttp.Route{}, nil); return err },
-		"Op.Lease":           wrap(oncehttp.Route{Op: onlyonce.Op{Lease: -1}}),
-		"Route.Op.Policy":    wrap(oncehttp.Route{Op: onlyonce.Op{Policy: []byte("{}")}}),
-		"Route.Key":          wrap(oncehttp.Route{Key: 9}),
-		"Route.Methods":      wrap(oncehttp.Route{Methods: []string{"GET"}}),
-		"Route.KeyPointer":   wrap(oncehttp.Route{KeyPointer: "id"}),
-		"Route.MaxBody":      wrap(oncehttp.Route{MaxBody: -1}),
-		"Route.MaxSpool":     wrap(oncehttp.Route{MaxSpool: 1, MaxAnswer: 2}),
-		"Route.KeepHeaders":  wrap(oncehttp.Route{KeepHeaders: []string{"Set-Cookie"}}),
-		"Decode":             steps(oncehttp.StepsRoute[charge]{Handle: ok}),
-		"Handle":             steps(oncehttp.StepsRoute[charge]{Decode: decodeCharge}),
-		"Route.Key must":     steps(oncehttp.StepsRoute[charge]{Route: oncehttp.Route{Key: oncehttp.Optional}, Decode: decodeCharge, Handle: ok}),
-		"DocsURL":            guard(oncehttp.DocsURL("docs?x")),
-		"KeyHeaders":         guard(oncehttp.KeyHeaders("a b")),
-		"StoreRetryAfter":    guard(oncehttp.StoreRetryAfter(time.Millisecond)),
-		"MaxBody":            guard(oncehttp.MaxBody(0)),
-		"Logger":             guard(oncehttp.Logger(nil)),
-		"MismatchesPerMinut": guard(oncehttp.MismatchesPerMinute(-1)),
+		"next":              func() error { _, err := s.guard.Wrap(oncehttp.Route{}, nil); return err },
+		"Op.Lease":          wrap(oncehttp.Route{Op: onlyonce.Op{Lease: -1}}),
+		"Route.Op.Policy":   wrap(oncehttp.Route{Op: onlyonce.Op{Policy: []byte("{}")}}),
+		"Route.Key":         wrap(oncehttp.Route{Key: 9}),
+		"Route.Methods":     wrap(oncehttp.Route{Methods: []string{"GET"}}),
+		"honours no keys":   wrap(oncehttp.Route{Methods: []string{"post"}}),
+		"Route.KeyPointer":  wrap(oncehttp.Route{KeyPointer: "id"}),
+		"Route.MaxBody":     wrap(oncehttp.Route{MaxBody: -1}),
+		"Route.MaxSpool":    wrap(oncehttp.Route{MaxSpool: 1, MaxAnswer: 2}),
+		"Route.KeepHeaders": wrap(oncehttp.Route{KeepHeaders: []string{"Set-Cookie"}}),
+		"Decode":            steps(oncehttp.StepsRoute[charge]{Handle: ok}),
+		"Handle":            steps(oncehttp.StepsRoute[charge]{Decode: decodeCharge}),
+		"Route.Key must":    steps(oncehttp.StepsRoute[charge]{Route: oncehttp.Route{Key: oncehttp.Optional}, Decode: decodeCharge, Handle: ok}),
+		"DocsURL":           guard(oncehttp.DocsURL("docs?x")),
+		"KeyHeaders":        guard(oncehttp.KeyHeaders("a b")),
+		"StoreRetryAfter":   guard(oncehttp.StoreRetryAfter(time.Millisecond)),
+		"MaxBody":           guard(oncehttp.MaxBody(0)),
+		"Logger":            guard(oncehttp.Logger(nil)),
 		"engine": func() error {
 			_, err := oncehttp.Atomic(s.guard, other.engine, oncehttp.AtomicRoute[*memstore.Tx, charge]{Decode: decodeCharge, Handle: okTx})
 			return err

@@ -18,7 +18,7 @@ import (
 	"github.com/onlyonce-go/onlyonce/oncehttp"
 )
 
-// The whole story, on both protocols. K4 C2 F6 O2 R1 R2, B47, B63, B122
+// The whole story, on both protocols. K4 C2 F6 O2 O7 R1 R2 R3, B47, B63, B122
 func TestSession(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
@@ -65,7 +65,7 @@ func TestSession(t *testing.T) {
 		got = s.do(ask{keys: key("k2"), body: pay(777)}).expect(t, 409, "refused")
 		m = got.problem(t, 409, "request_in_progress")
 		wait, err := strconv.Atoi(got.header.Get("Retry-After"))
-		if err != nil || wait < 1 || wait > 30 || got.header.Get("X-Should-Retry") != "true" {
+		if err != nil || wait < 2 || wait > 30 || got.header.Get("X-Should-Retry") != "true" {
 			t.Errorf("Retry-After %q, X-Should-Retry %q", got.header.Get("Retry-After"), got.header.Get("X-Should-Retry"))
 		}
 		if m["retryable"] != true || m["retry_with"] != "same_key" || !strings.HasPrefix(fmt.Sprint(m["operation"]), "op_") {
@@ -223,20 +223,24 @@ func TestAuthorize(t *testing.T) {
 	s.ran(1)
 }
 
-// F6: mismatches are limited per scope.
+// F6: what differs is named only so often to one scope.
 func TestMismatchLimit(t *testing.T) {
 	t.Parallel()
-	s := newService(t, oncehttp.MismatchesPerMinute(2))
+	s := newService(t)
 	s.wrap("POST /charges", oncehttp.Route{}, created)
 	for _, as := range []string{"acme/1", "other/1"} {
 		s.do(ask{as: as, keys: key("k1")}).expect(t, 201, "executed")
-		var got []string
-		for amount := range 3 {
+		named := 0
+		for amount := range 99 {
 			m := s.do(ask{as: as, keys: key("k1"), body: pay(amount)}).problem(t, 422, "idempotency_key_reused")
-			got = append(got, fmt.Sprint(m["differs"]))
+			if fmt.Sprint(m["differs"]) == "[/amount]" {
+				named++
+			} else if fmt.Sprint(m["differs"]) != "[]" {
+				t.Errorf("differs is %v", m["differs"])
+			}
 		}
-		if fmt.Sprint(got) != "[[/amount] [/amount] []]" {
-			t.Errorf("differs is %s", got)
+		if named == 0 || named > 60 { // a window may end in between
+			t.Errorf("what differs was named %d times", named)
 		}
 	}
 }

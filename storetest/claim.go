@@ -171,7 +171,25 @@ func checkRepeat(t *testing.T, b *bench) {
 	if second.Record.Owner() != first.Record.Owner() || second.Remaining != lease-time.Second {
 		t.Errorf("the repeated claim is another one: %+v, remaining %v", second.Record, second.Remaining)
 	}
-	b.complete(t, first.Record.Owner(), created())
+	for _, from := range []onlyonce.State{onlyonce.FailedRetryable, onlyonce.InDoubt, onlyonce.InProgress} {
+		switch from {
+		case onlyonce.FailedRetryable:
+			b.release(t, b.get(t, req.Key).Owner())
+		case onlyonce.InDoubt:
+			b.park(t, b.get(t, req.Key).Owner(), false)
+		default:
+			b.clock.Advance(lease)
+		}
+		next := again(req)
+		next.Resolve = true
+		for range 2 {
+			if c := b.want(t, next, onlyonce.Resumed); c.From != from {
+				t.Errorf("claimed from %q, was told %q", from, c.From)
+			}
+		}
+		req = next
+	}
+	b.complete(t, b.get(t, req.Key).Owner(), created())
 	if c := b.want(t, req, onlyonce.Replay); c.Record.Attempt != req.Attempt {
 		t.Errorf("an attempt must recognise its own answer")
 	}

@@ -144,11 +144,17 @@ func checkAges(t *testing.T, b *bench) {
 	owner := b.want(t, req, onlyonce.Won).Record.Owner()
 	b.begin(t, owner, intent("s", 0))
 	b.clock.Advance(10 * time.Second)
-	b.begin(t, owner, intent("s", 0))
+	shorter := intent("s", 0)
+	shorter.SendWithin = 5 * time.Second
+	b.begin(t, owner, shorter)
 	b.clock.Advance(3 * time.Second)
 	s := b.steps(t, req.Key)
 	if len(s) != 1 || s[0].Sends != 2 || s[0].Age != 13*time.Second || s[0].Idle != 3*time.Second {
 		t.Errorf("steps: %+v", s)
+	}
+	// The first send, 20 s from its beginning, may leave later than the second.
+	if s[0].SendWithin != 10*time.Second {
+		t.Errorf("something may leave %v after the last beginning, want 10s", s[0].SendWithin)
 	}
 }
 

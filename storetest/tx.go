@@ -223,6 +223,12 @@ func (b *txBench[Tx]) untilDecided(req onlyonce.ClaimRequest, name string) error
 		case c.Verdict != onlyonce.Busy:
 			return fmt.Errorf("atomic: %v", c.Verdict)
 		}
+		// Losers must not take the processor from the winner they wait for.
+		select {
+		case <-b.ctx.Done():
+			return b.ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
 	}
 	return errors.New("a contender was never decided")
 }
@@ -256,6 +262,12 @@ func checkAtomicResumes[Tx any](t *testing.T, b *txBench[Tx]) {
 	if b.complete(t, zombie, created()).Held {
 		t.Error("the taken-over attempt completed")
 	}
+	own := request("own")
+	b.want(t, own, onlyonce.Won)
+	if c, s := b.atomic(t, own, b.writes("own")); c.Verdict != onlyonce.Won || !s.Held {
+		t.Errorf("an attempt that had claimed before: %v, held %v", c.Verdict, s.Held)
+	}
+	b.count(t, "own", 1)
 	if rec := b.get(t, free.Key); rec.Fence <= first.Record.Fence || rec.Origin != first.Record.Origin || rec.Attempts != 2 {
 		t.Errorf("freed, then atomic: %+v", rec)
 	}
@@ -318,6 +330,11 @@ func checkFinishRepeat[Tx any](t *testing.T, b *txBench[Tx]) {
 		t.Errorf("repeated finish: %+v, want %+v", s, first)
 	}
 	b.count(t, "k", 1)
+	// Business data is often unique: the second write would fail on the first.
+	s := b.finish(t, owner, func(context.Context, Tx) (*onlyonce.Answer, error) { return nil, errBusiness })
+	if !s.Held {
+		t.Errorf("finish of a committed attempt: %+v", s)
+	}
 }
 
 func checkCompleteTx[Tx any](t *testing.T, b *txBench[Tx]) {

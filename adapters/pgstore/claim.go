@@ -30,7 +30,9 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 // contender is how a claim reaches the database: by single statements, or in a
 // transaction.
 type contender interface {
-	// try runs a statement that makes the claim, or finds no row.
+	// fresh claims a key that has no row; nil when it has, or is locked.
+	fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.Claim, error)
+	// try runs a statement that takes a row over, or finds no row.
 	try(ctx context.Context, st *stmt) error
 	// read reads the key and the time to judge it by, outside of any snapshot
 	// that is older than the last try.
@@ -39,6 +41,10 @@ type contender interface {
 
 // alone contends by single statements.
 type alone struct{ s *Store }
+
+func (a alone) fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.Claim, error) {
+	return a.s.insert(ctx, req, a)
+}
 
 func (a alone) try(ctx context.Context, st *stmt) error { return a.s.write(ctx, "claim key", st) }
 
@@ -70,11 +76,11 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c conten
 				break
 			}
 		}
-		claim, st := s.freshClaim(req)
-		if err := c.try(ctx, st); err != nil {
+		claim, err := c.fresh(ctx, req)
+		if err != nil {
 			return onlyonce.Claim{}, err
 		}
-		if st.found {
+		if claim != nil {
 			s.seen.add(d)
 			return owning(claim), nil
 		}
@@ -123,15 +129,23 @@ func claimDest(rec *onlyonce.Record) []any {
 	return []any{&rec.Fence, &rec.Origin, &rec.CreatedAt, &rec.Attempts, &rec.LeaseEnd}
 }
 
-// freshClaim inserts the row of a key that has none.
-func (s *Store) freshClaim(req onlyonce.ClaimRequest) (*onlyonce.Claim, *stmt) {
-	claim := &onlyonce.Claim{Verdict: onlyonce.Won, Record: claimed(req), Remaining: req.Lease}
+// rowArgs are the first parameters of the statements that make a row.
+func (s *Store) rowArgs(req onlyonce.ClaimRequest, more ...any) []any {
 	d, fp := req.Key.Digest(), req.Fingerprint
-	return claim, &stmt{sql: s.sql.insertKey, dest: claimDest(&claim.Record), args: []any{
-		d[:], s.lock(d), micros(req.Retention), fp.Version.Form, int16(req.Abandon),
-		req.Key.Scope, req.Key.Value, req.Operation, fp.Version.Secret, fp.Version.Policy,
-		fp.Sum[:], notNil(fp.Parts), micros(req.Lease), req.Attempt[:], s.now(),
-	}}
+	return append([]any{
+		d[:], micros(req.Retention), fp.Version.Form, int16(req.Abandon), req.Key.Scope, req.Key.Value, req.Operation,
+		fp.Version.Secret, fp.Version.Policy, fp.Sum[:], notNil(fp.Parts), req.Attempt[:], micros(req.Lease), s.now(),
+	}, more...)
+}
+
+// insert claims a fresh key by inserting its row.
+func (s *Store) insert(ctx context.Context, req onlyonce.ClaimRequest, c contender) (*onlyonce.Claim, error) {
+	claim := &onlyonce.Claim{Verdict: onlyonce.Won, Record: claimed(req), Remaining: req.Lease}
+	st := &stmt{sql: s.sql.insertKey, args: s.rowArgs(req, s.lock(req.Key.Digest())), dest: claimDest(&claim.Record)}
+	if err := c.try(ctx, st); err != nil || !st.found {
+		return nil, err
+	}
+	return claim, nil
 }
 
 // takeover makes the claimer the owner of a row that was judged.

@@ -185,24 +185,41 @@ func TestContractTx(t *testing.T) {
 	}
 }
 
+// patient takes a breath when a key is busy, as an engine's caller does: this
+// process knows so at once, and would ask thousands of times in one commit.
+type patient struct{ *pgstore.Store }
+
+func (p patient) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
+	c, s, err := p.Store.Atomic(ctx, req, fn)
+	if c.Verdict == onlyonce.Busy {
+		<-time.After(time.Millisecond)
+	}
+	return c, s, err
+}
+
 // txBackend finds the table of business data by the name of the connection.
 func (g *ground) txBackend(parent *testing.T) storetest.TxBackend[pgx.Tx] {
 	table := func(c *pgx.Conn) string {
 		return (&place{schema: c.Config().RuntimeParams["application_name"]}).table("business")
 	}
 	return storetest.TxBackend[pgx.Tx]{
-		Open: g.backend(parent).Open,
+		Open: func(t *testing.T, now func() time.Time) storetest.Instance {
+			t.Helper()
+			in := g.backend(parent).Open(t, now)
+			in.Store = patient{in.Store.(*pgstore.Store)}
+			return in
+		},
 		Write: func(ctx context.Context, tx pgx.Tx, name string) error {
 			_, err := tx.Exec(ctx, `INSERT INTO `+table(tx.Conn())+` VALUES ($1)`, name)
 			return err
 		},
 		Count: func(t *testing.T, in storetest.Instance, name string) int {
 			t.Helper()
-			p := place{schema: pgstore.SchemaOf(in.Store.(*pgstore.Store))}
+			p := place{schema: pgstore.SchemaOf(in.Store.(patient).Store)}
 			return one[int](t, g.pool, `SELECT count(*) FROM `+p.table("business")+` WHERE name = $1`, name)
 		},
 		Do: func(ctx context.Context, in storetest.Instance, fn func(pgx.Tx) error) error {
-			pool := pgstore.PoolOf(in.Store.(*pgstore.Store))
+			pool := pgstore.PoolOf(in.Store.(patient).Store)
 			return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: g.cfg.Isolation}, fn)
 		},
 	}

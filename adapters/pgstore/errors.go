@@ -18,6 +18,7 @@ const (
 	stateLockTimeout    = "55P03"
 	stateAborted        = "25P02" // a statement before failed
 	stateIdle           = "25P03" // idle_in_transaction_session_timeout
+	stateUnique         = "23505"
 	stateDivision       = "22012"
 	stateNoTable        = "42P01"
 	stateNoSchema       = "3F000"
@@ -25,6 +26,9 @@ const (
 	classConnection     = "08"
 	classOperatorAction = "57P" // shut down, terminated, crashed
 )
+
+// keysIndex is the constraint that makes digests unique.
+const keysIndex = "onlyonce_keys_pkey"
 
 // fate is what an error may have left behind.
 type fate int
@@ -75,6 +79,8 @@ func conflict(err error) bool {
 	switch e.Code {
 	case stateSerialization, stateDeadlock, stateLockTimeout, stateAborted:
 		return true
+	case stateUnique:
+		return e.ConstraintName == keysIndex // somebody made the key's row without its lock
 	default:
 		return false
 	}
@@ -84,10 +90,13 @@ func conflict(err error) bool {
 // ordinary error is the server's word that it did not. A fatal one may come
 // behind the commit, and silence says nothing.
 func uncertain(err error) bool {
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || pgconn.SafeToRetry(err) {
+	if _, ok := errors.AsType[*notSentError](err); ok {
 		return false
 	}
-	if _, ok := errors.AsType[*notSentError](err); ok {
+	// A connection that turns out to be closed calls itself safe to retry, even
+	// when it was closed by reading the reply. Whether it was closed before
+	// is therefore looked at before sending (usable).
+	if !errors.Is(err, pgconn.ErrConnClosed) && pgconn.SafeToRetry(err) {
 		return false
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
@@ -122,7 +131,7 @@ func hintFor(err error) string {
 }
 
 // notSentError marks that no statement was sent, for errors that do not say so
-// themselves: waiting for a free connection.
+// themselves: no free connection, or one that was closed already.
 type notSentError struct{ err error }
 
 func (e *notSentError) Error() string { return e.err.Error() }

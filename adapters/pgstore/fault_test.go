@@ -196,12 +196,12 @@ func TestLostReplies(t *testing.T) {
 	freed := want(t, s, request("freed"), onlyonce.Won).Record.Owner()
 	lost("release", "SET state = 3", func() error { return must(s.Release(ctx, freed, "r")) })
 	finish := want(t, s, request("finish"), onlyonce.Won).Record.Owner()
-	lost("finish", "commit", func() error {
+	lost("finish", "\x00commit\x00", func() error {
 		settled, err := s.Finish(ctx, finish, writes)
 		return must(settled.Held, err)
 	})
 	once := request("atomic")
-	lost("atomic", "commit", func() error {
+	lost("atomic", "\x00commit\x00", func() error {
 		c, _, err := s.Atomic(ctx, once, writes)
 		return must(c.Verdict.Owns() || (c.Verdict == onlyonce.Replay && c.Record.Attempt == once.Attempt), err)
 	})

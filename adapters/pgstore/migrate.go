@@ -94,11 +94,13 @@ type queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// version is the highest applied; 0 when there is nothing yet.
+// version is the highest applied; 0 when there is nothing yet. It looks for the
+// table by way of pg_class: to_regclass alone may answer from a cache that is
+// older than the lock another migrator has just let go.
 func (s *Store) version(ctx context.Context, q queryer) (int, error) {
 	table := s.cfg.qualifier() + "onlyonce_migrations"
 	var there bool
-	if err := q.QueryRow(ctx, `SELECT to_regclass($1::text) IS NOT NULL`, table).Scan(&there); err != nil || !there {
+	if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass($1::text))`, table).Scan(&there); err != nil || !there {
 		return 0, err
 	}
 	var version int
@@ -133,7 +135,7 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, m migration) error {
 func enterSchema(ctx context.Context, tx pgx.Tx, name string) error {
 	schema := pgx.Identifier{name}.Sanitize()
 	var there bool
-	err := tx.QueryRow(ctx, `SELECT to_regnamespace($1::text) IS NOT NULL`, schema).Scan(&there)
+	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE oid = to_regnamespace($1::text))`, schema).Scan(&there)
 	if err == nil && !there {
 		_, err = tx.Exec(ctx, `CREATE SCHEMA `+schema)
 	}

@@ -34,7 +34,7 @@ func (s *Store) List(ctx context.Context, f onlyonce.ListFilter) (onlyonce.ListP
 	if f.State == onlyonce.InDoubt {
 		sql, args = s.sql.listDoubt, []any{pgx.QueryExecModeExec, notNil(after), f.Scope, int64(limit) + 1, s.now()}
 	}
-	records, err := rows(ctx, s, "list keys", sql, args, scanRecord)
+	records, err := collect(ctx, s, query{"list keys", sql, args}, scanRecord)
 	if err != nil {
 		return onlyonce.ListPage{}, err
 	}
@@ -66,7 +66,8 @@ func (s *Store) AddAudit(ctx context.Context, e onlyonce.AuditEntry) error {
 // Audit lists the entries of a key, oldest first.
 func (s *Store) Audit(ctx context.Context, key onlyonce.Key) ([]onlyonce.AuditEntry, error) {
 	d := key.Digest()
-	return rows(ctx, s, "read audit", s.sql.audit, []any{d[:], key.Scope, key.Value}, func(row pgx.CollectableRow) (onlyonce.AuditEntry, error) {
+	q := query{"read audit", s.sql.audit, []any{d[:], key.Scope, key.Value}}
+	return collect(ctx, s, q, func(row pgx.CollectableRow) (onlyonce.AuditEntry, error) {
 		e := onlyonce.AuditEntry{Key: key}
 		var at time.Time
 		err := row.Scan(&e.Action, &e.Actor, &e.Reason, &e.Fence, &at)

@@ -27,6 +27,7 @@ func newStatements(schema string) statements {
 	in := strings.NewReplacer("{s}", schema).Replace
 	return statements{
 		insertKey: in(insertKey), readKey: in(readKey), takeKey: in(takeKey),
+		lockKey: in(lockKey), absentKey: in(absentKey), insertAnswer: in(insertAnswer),
 		renewKey: in(renewKey), completeKey: in(completeKey), heldKey: in(heldKey),
 		releaseKey: in(releaseKey), parkKey: in(parkKey),
 		listKeys: in(listKeys), listDoubt: in(listDoubt),
@@ -46,15 +47,39 @@ const keyColumns = `scope, key, operation, fp_form, fp_secret, fp_policy, fp_sum
 // by whoever has claimed the key in a transaction that is still open, whom
 // ON CONFLICT alone would wait for.
 const insertKey = `
-INSERT INTO {s}onlyonce_keys (origin, retention, created_at, fp_form, abandon, digest, scope, key, operation,
-	fp_secret, fp_policy, fp_sum, fp_parts, attempts, fence, lease_end, attempt)
-SELECT c.us, $3::bigint, c.now, $4::integer, $5::smallint, $1::bytea, $6::text, $7::text, $8::text,
-	$9::text, $10::text, $11::bytea, $12::bytea, 1, c.us, c.now + $13::bigint * interval '1 microsecond', $14::bytea
+INSERT INTO {s}onlyonce_keys (digest, retention, fp_form, abandon, scope, key, operation,
+	fp_secret, fp_policy, fp_sum, fp_parts, attempt, attempts, origin, fence, created_at, lease_end)
+SELECT $1::bytea, $2::bigint, $3::integer, $4::smallint, $5::text, $6::text, $7::text,
+	$8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, 1, c.us, c.us, c.now, c.now + $13::bigint * interval '1 microsecond'
 FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us
-	FROM (SELECT coalesce($15::timestamptz, clock_timestamp()) AS now) t) c
-WHERE pg_try_advisory_xact_lock($2::bigint)
+	FROM (SELECT coalesce($14::timestamptz, clock_timestamp()) AS now) t) c
+WHERE pg_try_advisory_xact_lock($15::bigint)
 ON CONFLICT (digest) DO NOTHING
 RETURNING fence, origin, created_at, attempts, lease_end`
+
+// lockKey and absentKey claim a fresh key for a transaction in read committed:
+// nobody makes a row without the lock, and the look-up, a statement of its own,
+// has a snapshot younger than the lock. No row is written before the answer is
+// there, so none is written twice.
+const (
+	lockKey   = `SELECT true WHERE pg_try_advisory_xact_lock($1::bigint)`
+	absentKey = `
+SELECT coalesce($2::timestamptz, clock_timestamp())
+WHERE NOT EXISTS (SELECT FROM {s}onlyonce_keys WHERE digest = $1::bytea)`
+)
+
+// insertAnswer writes the row of such a claim, completed. It has no ON CONFLICT:
+// COMMIT is sent with it, and must not run without it.
+const insertAnswer = `
+INSERT INTO {s}onlyonce_keys (digest, retention, fp_form, abandon, scope, key, operation,
+	fp_secret, fp_policy, fp_sum, fp_parts, attempt, attempts, origin, fence, created_at, lease_end,
+	state, status, header, body, completed_at, expires_at)
+SELECT $1::bytea, $2::bigint, $3::integer, $4::smallint, $5::text, $6::text, $7::text,
+	$8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, 1, $15::bigint, $15::bigint, $16::timestamptz,
+	$16::timestamptz + $13::bigint * interval '1 microsecond',
+	2, $17::smallint, $18::bytea, $19::bytea, c.now, c.now + $2::bigint * interval '1 microsecond'
+FROM (SELECT coalesce($14::timestamptz, clock_timestamp()) AS now) c
+RETURNING completed_at, expires_at`
 
 // readKey reads a record and the time to judge it by. It takes no lock and
 // writes nothing.

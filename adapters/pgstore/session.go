@@ -34,6 +34,14 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
+// usable is an error when nothing can be sent any more.
+func usable(conn *pgxpool.Conn) error {
+	if conn.Conn().IsClosed() {
+		return &notSentError{pgconn.ErrConnClosed}
+	}
+	return nil
+}
+
 // look finds out what sessions are like.
 func (s *Store) look(ctx context.Context) error {
 	conn, err := s.acquire(ctx)
@@ -85,6 +93,9 @@ func (s *Store) single(ctx context.Context, st *stmt) error {
 	}
 	if plain {
 		defer conn.Release()
+		if err := usable(conn); err != nil {
+			return err
+		}
 		return st.read(conn.QueryRow(ctx, st.sql, st.args...))
 	}
 	x := &session{s: s, conn: conn}
@@ -104,6 +115,9 @@ type session struct {
 	// claimed: the open transaction has written the claim, so that nobody else
 	// can change the row before it ends.
 	claimed bool
+	// promised: it holds the lock on a key that has no row, which is to be
+	// written by insertAnswer.
+	promised *onlyonce.ClaimRequest
 }
 
 func (s *Store) session(ctx context.Context) (*session, error) {
@@ -146,6 +160,9 @@ func queueCommit(b *pgx.Batch) *commitTag {
 // send sends a batch and reads all of its results. With committed, the batch
 // ends in COMMIT.
 func (x *session) send(ctx context.Context, b *pgx.Batch, committed *commitTag) error {
+	if err := usable(x.conn); err != nil {
+		return err
+	}
 	br := x.conn.SendBatch(ctx, b)
 	if tx := br.Tx(); tx != nil {
 		x.tx = tx
@@ -192,7 +209,7 @@ func (x *session) rollback(ctx context.Context, st *stmt) error {
 	st.queue(b)
 	err := x.send(ctx, b, nil)
 	if err == nil {
-		x.tx, x.claimed = nil, false
+		x.tx, x.claimed, x.promised = nil, false, nil
 	}
 	return err
 }
@@ -228,9 +245,31 @@ func (x *session) read(ctx context.Context, key onlyonce.Key) (onlyonce.Record, 
 	return foundRecord(st, row, key)
 }
 
-// try begins a transaction with a claim.
+// try begins a transaction with a statement that makes a claim.
 func (x *session) try(ctx context.Context, st *stmt) error {
 	err := x.begin(ctx, x.s.cfg.Isolation, st)
 	x.claimed = st.found
 	return classify("claim key", err, undone)
+}
+
+// fresh begins a transaction with the claim of a key that has no row. In
+// isolations whose snapshot is as old as the transaction the row must be
+// inserted at once: only that finds out about one the snapshot does not see.
+func (x *session) fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.Claim, error) {
+	s, d := x.s, req.Key.Digest()
+	if s.cfg.Isolation != pgx.ReadCommitted {
+		return s.insert(ctx, req, x)
+	}
+	var ok bool
+	var now time.Time
+	lock := &stmt{sql: s.sql.lockKey, args: []any{s.lock(d)}, dest: []any{&ok}}
+	absent := &stmt{sql: s.sql.absentKey, args: []any{d[:], s.now()}, dest: []any{&now}}
+	if err := x.begin(ctx, pgx.ReadCommitted, lock, absent); err != nil || !lock.found || !absent.found {
+		return nil, classify("claim key", err, undone)
+	}
+	x.claimed, x.promised = true, &req
+	rec := claimed(req)
+	rec.Fence = onlyonce.NextFence(0, now)
+	rec.Origin, rec.Attempts, rec.CreatedAt, rec.LeaseEnd = rec.Fence, 1, now, now.Add(duration(micros(req.Lease)))
+	return &onlyonce.Claim{Verdict: onlyonce.Won, Record: rec, Remaining: req.Lease}, nil
 }

@@ -31,15 +31,18 @@ type completion struct {
 }
 
 func (s *Store) completion(owner onlyonce.Owner, answer onlyonce.Answer) *completion {
-	body := notNil(answer.Body)
-	if answer.NotRetained {
-		body = nil
-	}
-	c := &completion{}
-	c.stmt = s.owned(s.sql.completeKey, owner,
-		int16(answer.Status), notNil(onlyonce.EncodeHeader(answer.Header)), body, s.now()) //nolint:gosec // a status
+	status, header, body := columnsOf(answer)
+	c := &completion{stmt: s.owned(s.sql.completeKey, owner, status, header, body, s.now())}
 	c.dest = []any{&c.completedAt, &c.expiresAt}
 	return c
+}
+
+// columnsOf are an answer's columns.
+func columnsOf(a onlyonce.Answer) (status int16, header, body []byte) {
+	if !a.NotRetained {
+		body = notNil(a.Body)
+	}
+	return int16(a.Status), notNil(onlyonce.EncodeHeader(a.Header)), body
 }
 
 func (c *completion) settled() onlyonce.Settled {

@@ -40,7 +40,7 @@ func (s *Store) EndStep(ctx context.Context, owner onlyonce.Owner, end onlyonce.
 // Steps lists the steps of the key's present life, in order of beginning.
 func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRecord, error) {
 	d := key.Digest()
-	return rows(ctx, s, "read steps", s.sql.steps, []any{d[:], key.Scope, key.Value, s.now()}, scanStep)
+	return collect(ctx, s, query{"read steps", s.sql.steps, []any{d[:], key.Scope, key.Value, s.now()}}, scanStep)
 }
 
 func scanStep(row pgx.CollectableRow) (onlyonce.StepRecord, error) {
@@ -67,20 +67,26 @@ func scanStep(row pgx.CollectableRow) (onlyonce.StepRecord, error) {
 	return r, nil
 }
 
-// rows runs a statement that reads any number of rows.
-func rows[T any](ctx context.Context, s *Store, op, sql string, args []any, scan pgx.RowToFunc[T]) ([]T, error) { //nolint:revive // a query has that many parts
+// query is a statement that reads any number of rows.
+type query struct {
+	op, sql string
+	args    []any
+}
+
+// collect runs a query.
+func collect[T any](ctx context.Context, s *Store, q query, scan pgx.RowToFunc[T]) ([]T, error) {
 	conn, err := s.acquire(ctx)
 	if err != nil {
-		return nil, classify(op, err, undone)
+		return nil, classify(q.op, err, undone)
 	}
 	defer conn.Release()
-	found, err := conn.Query(ctx, sql, args...)
+	rows, err := conn.Query(ctx, q.sql, q.args...)
 	if err != nil {
-		return nil, classify(op, err, undone)
+		return nil, classify(q.op, err, undone)
 	}
-	out, err := pgx.CollectRows(found, scan)
+	out, err := pgx.CollectRows(rows, scan)
 	if len(out) == 0 {
 		out = nil
 	}
-	return out, classify(op, err, undone)
+	return out, classify(q.op, err, undone)
 }

@@ -38,12 +38,12 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 			return claim, none, classify("begin transaction", err, undone)
 		}
 	}
-	owner := claim.Record.Owner()
-	done, answer, err := x.run(ctx, owner, fn)
-	if err != nil || done == nil {
+	answer, err := x.run(ctx, fn)
+	if err != nil || answer == nil {
 		return claim, none, err
 	}
-	settled, err := x.settle(ctx, owner, done)
+	done := x.completion(claim.Record, *answer)
+	settled, err := x.settle(ctx, claim.Record.Owner(), done)
 	if settled.Held && done.found {
 		rec := &claim.Record
 		rec.State, rec.Answer = onlyonce.Completed, answer
@@ -65,30 +65,44 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 	if err := x.begin(ctx, s.cfg.Isolation); err != nil {
 		return none, classify("begin transaction", err, undone)
 	}
-	done, _, err := x.run(ctx, owner, fn)
-	if err != nil || done == nil {
+	answer, err := x.run(ctx, fn)
+	if err != nil || answer == nil {
 		return none, err
 	}
-	return x.settle(ctx, owner, done)
+	return x.settle(ctx, owner, s.completion(owner, *answer))
 }
 
-// run runs the handler. A nil completion without an error: there is no answer.
-func (x *session) run(ctx context.Context, owner onlyonce.Owner, fn onlyonce.TxFunc[pgx.Tx]) (*completion, *onlyonce.Answer, error) {
+// run runs the handler. A nil answer without an error: there is none.
+func (x *session) run(ctx context.Context, fn onlyonce.TxFunc[pgx.Tx]) (*onlyonce.Answer, error) {
 	tx := &handlerTx{Tx: x.tx}
 	defer tx.end()
 	answer, err := fn(ctx, tx)
 	switch {
 	case err != nil && conflict(err):
-		return nil, nil, classify("run transaction", err, undone)
+		return nil, classify("run transaction", err, undone)
 	case err != nil || answer == nil:
-		return nil, nil, err
+		return nil, err
 	case !x.alive():
-		return nil, nil, &onlyonce.Error{
+		return nil, &onlyonce.Error{
 			Code: onlyonce.CodeConfig, Op: "run transaction",
 			Hint: "the handler ended the transaction: only the store may commit or roll back",
 		}
 	}
-	return x.s.completion(owner, *answer), answer, nil
+	return answer, nil
+}
+
+// completion completes a claim: by its row, or by writing that.
+func (x *session) completion(rec onlyonce.Record, answer onlyonce.Answer) *completion {
+	s := x.s
+	if x.promised == nil {
+		return s.completion(rec.Owner(), answer)
+	}
+	status, header, body := columnsOf(answer)
+	c := &completion{stmt: &stmt{
+		sql: s.sql.insertAnswer, args: s.rowArgs(*x.promised, rec.Fence, rec.CreatedAt, status, header, body),
+	}}
+	c.dest = []any{&c.completedAt, &c.expiresAt}
+	return c
 }
 
 // settle completes and commits in one round trip. Where the row is not locked

@@ -28,39 +28,31 @@ func (s *Store) Renew(ctx context.Context, owner onlyonce.Owner, lease time.Dura
 // Complete stores the answer. It is on the disk when Held is true. Repeating
 // it gives the expiry of the answer that stands.
 func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
-	var done completion
+	var settled onlyonce.Settled
 	err := s.write(ctx, "complete key", func(ctx context.Context, q querier) error {
 		var err error
-		done, err = s.complete(ctx, q, owner, answer)
+		settled, err = s.complete(ctx, q, owner, answer)
 		return err
 	})
 	if err != nil {
 		return onlyonce.Settled{}, err
 	}
-	return done.Settled, nil
-}
-
-// completion is the result of completing a key.
-type completion struct {
-	onlyonce.Settled
-	// before: an earlier call of this owner had completed it.
-	before bool
+	return settled, nil
 }
 
 // complete completes the key inside a transaction.
-func (s *Store) complete(ctx context.Context, q querier, owner onlyonce.Owner, answer onlyonce.Answer) (completion, error) {
+func (s *Store) complete(ctx context.Context, q querier, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	now := s.now()
 	header := blob(onlyonce.EncodeHeader(answer.Header))
 	body := optionalBlob(answer.Body, !answer.NotRetained)
-	n, err := exec(ctx, q, completeKey, ownerArgs(owner, answer.Status, header, body, now.UnixMicro())...)
-	if err != nil {
-		return completion{}, err
+	if _, err := exec(ctx, q, completeKey, ownerArgs(owner, answer.Status, header, body, now.UnixMicro())...); err != nil {
+		return onlyonce.Settled{}, err
 	}
 	state, expires, err := readOwned(ctx, q, owner)
 	if err != nil || state != onlyonce.Completed {
-		return completion{}, err
+		return onlyonce.Settled{}, err
 	}
-	return completion{Settled: onlyonce.Settled{Held: true, ExpiresAt: expires}, before: n == 0}, nil
+	return onlyonce.Settled{Held: true, ExpiresAt: expires}, nil
 }
 
 // readOwned tells where a key stands that is still this owner's; the empty

@@ -62,8 +62,8 @@ func (s *Store) atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if answer == nil || err != nil {
 		return claim, settled, err
 	}
-	done, err := s.complete(own, t.querier(), claim.Record.Owner(), *answer)
-	if err == nil && !done.Held {
+	settled, err = s.complete(own, t.querier(), claim.Record.Owner(), *answer)
+	if err == nil && !settled.Held {
 		err = errEnded
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Store) atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if err := t.commit(); err != nil {
 		return claim, settled, s.failCommit(op, err)
 	}
-	return claim, done.Settled, nil
+	return claim, settled, nil
 }
 
 // completed reads back what is about to be committed.
@@ -102,7 +102,8 @@ func (t *txn) call(ctx context.Context, fn onlyonce.TxFunc[*sql.Tx]) (*onlyonce.
 }
 
 // Finish runs fn and completes the owner's key in one transaction; see Atomic
-// for what fn must not do. fn does not run when the owner has lost the key.
+// for what fn must not do. fn does not run when the owner has lost the key, or
+// when an earlier Finish has committed.
 func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.TxFunc[*sql.Tx]) (onlyonce.Settled, error) {
 	const op = "finish key"
 	t, err := s.begin(ctx)
@@ -111,31 +112,30 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 	}
 	defer t.end()
 	own := context.WithoutCancel(ctx)
-	state, _, err := readOwned(own, t.querier(), owner)
-	if err != nil {
+	state, expires, err := readOwned(own, t.querier(), owner)
+	switch {
+	case err != nil:
 		return onlyonce.Settled{}, s.fail(op, err)
-	}
-	if state == "" || state == onlyonce.FailedRetryable {
+	case state == onlyonce.Completed:
+		return onlyonce.Settled{Held: true, ExpiresAt: expires}, nil // the earlier Finish stands
+	case state == "", state == onlyonce.FailedRetryable:
 		return onlyonce.Settled{}, nil
 	}
 	answer, err := t.call(ctx, fn)
 	if answer == nil || err != nil {
 		return onlyonce.Settled{}, err
 	}
-	done, err := s.complete(own, t.querier(), owner, *answer)
-	if err == nil && !done.Held {
+	settled, err := s.complete(own, t.querier(), owner, *answer)
+	if err == nil && !settled.Held {
 		err = errEnded
 	}
 	if err != nil {
 		return onlyonce.Settled{}, s.fail(op, err)
 	}
-	if done.before {
-		return done.Settled, nil // rolled back: the earlier Finish stands
-	}
 	if err := t.commit(); err != nil {
 		return onlyonce.Settled{}, s.failCommit(op, err)
 	}
-	return done.Settled, nil
+	return settled, nil
 }
 
 // CompleteTx completes the owner's key in the caller's own transaction, which
@@ -143,9 +143,9 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 // must roll back. Nothing is stored before the caller has committed; a commit
 // that fails must be taken for uncertain and all of it be repeated.
 func (s *Store) CompleteTx(ctx context.Context, tx *sql.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
-	done, err := s.complete(ctx, tx, owner, answer)
+	settled, err := s.complete(ctx, tx, owner, answer)
 	if err != nil {
 		return onlyonce.Settled{}, s.fail("complete key", err)
 	}
-	return done.Settled, nil
+	return settled, nil
 }

@@ -64,7 +64,7 @@ func (s *Service) routes() ([]route, error) {
 	list := []route{
 		{pattern: "GET /healthz", handler: http.HandlerFunc(s.healthz), open: true},
 		{pattern: "GET /readyz", handler: http.HandlerFunc(s.readyz), open: true},
-		{pattern: "GET /openapi.json", handler: http.HandlerFunc(serveOpenAPI), open: true},
+		{pattern: "GET /openapi.json", handler: s.serveOpenAPI(), open: true},
 		{pattern: "GET /docs/", handler: s.guard.DocsHandler(), open: true},
 		{pattern: "GET " + problemPath + "{code}", handler: problemDocs(), open: true},
 	}

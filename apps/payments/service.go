@@ -136,3 +136,16 @@ func unavailable(op string, err error) error {
 		Hint: "the database did not answer; send the same request again with the same key",
 	}
 }
+
+// Patterns are the routes of the API, as http.ServeMux has them.
+func (s *Service) Patterns() ([]string, error) {
+	routes, err := s.routes()
+	if err != nil {
+		return nil, err
+	}
+	var patterns []string
+	for _, r := range routes {
+		patterns = append(patterns, r.pattern)
+	}
+	return patterns, nil
+}
