@@ -13,6 +13,7 @@ import "strings"
 //     has found nothing to change.
 type statements struct {
 	insertKey, readKey, takeKey                        string
+	lockKey, absentKey, insertAnswer                   string
 	renewKey, completeKey, heldKey                     string
 	releaseKey, parkKey                                string
 	listKeys, listDoubt                                string

@@ -47,7 +47,7 @@ func (s *Store) atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	const op = "run transaction"
 	t, err := s.begin(ctx)
 	if err != nil {
-		return claim, settled, s.fail(op, err)
+		return claim, onlyonce.Settled{}, s.fail(op, err)
 	}
 	defer t.end()
 	own := context.WithoutCancel(ctx)
@@ -67,13 +67,13 @@ func (s *Store) atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 		err = errEnded
 	}
 	if err != nil {
-		return claim, settled, s.fail(op, err)
+		return claim, onlyonce.Settled{}, s.fail(op, err)
 	}
 	if claim.Record, err = completed(own, t.querier(), req.Key); err != nil {
-		return claim, settled, s.fail(op, err)
+		return claim, onlyonce.Settled{}, s.fail(op, err)
 	}
 	if err := t.commit(); err != nil {
-		return claim, settled, s.failCommit(op, err)
+		return claim, onlyonce.Settled{}, s.failCommit(op, err)
 	}
 	return claim, settled, nil
 }
