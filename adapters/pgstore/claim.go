@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -34,9 +33,9 @@ type contender interface {
 	fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.Claim, error)
 	// try runs a statement that takes a row over, or finds no row.
 	try(ctx context.Context, st *stmt) error
-	// read reads the key and the time to judge it by, outside of any snapshot
-	// that is older than the last try.
-	read(ctx context.Context, key onlyonce.Key) (rec onlyonce.Record, now time.Time, found bool, err error)
+	// read reads the key, nil if there is none, outside of any snapshot that
+	// is older than the last try.
+	read(ctx context.Context, key onlyonce.Key) (*reading, error)
 }
 
 // alone contends by single statements.
@@ -48,13 +47,13 @@ func (a alone) fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.
 
 func (a alone) try(ctx context.Context, st *stmt) error { return a.s.write(ctx, "claim key", st) }
 
-func (a alone) read(ctx context.Context, key onlyonce.Key) (onlyonce.Record, time.Time, bool, error) {
+func (a alone) read(ctx context.Context, key onlyonce.Key) (*reading, error) {
 	row := &keyRow{}
 	st := a.s.readStmt(key.Digest(), row)
 	if err := a.s.query(ctx, "read key", st); err != nil {
-		return onlyonce.Record{}, time.Time{}, false, err
+		return nil, err
 	}
-	return foundRecord(st, row, key)
+	return row.found(st, key)
 }
 
 // contend claims. Of any number of simultaneous claims of a free key one goes
@@ -94,16 +93,20 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c conten
 // consider reads the key and claims it if it may be claimed. Without a verdict
 // there was no row, or the claim has lost a race.
 func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c contender) (claim onlyonce.Claim, found bool, err error) {
-	old, now, found, err := c.read(ctx, req.Key)
-	if err != nil || !found {
-		return claim, found, err
+	old, err := c.read(ctx, req.Key)
+	if err != nil || old == nil {
+		return claim, false, err
 	}
 	s.seen.add(req.Key.Digest())
-	verdict, write := onlyonce.Judge(old, req, now)
+	verdict, write := onlyonce.Judge(old.Record, req, old.now)
 	if !write {
-		return onlyonce.Claim{Verdict: verdict, Record: old, Remaining: old.LeaseEnd.Sub(now)}, true, nil
+		claim = onlyonce.Claim{Verdict: verdict, Record: old.Record, Remaining: old.LeaseEnd.Sub(old.now)}
+		if verdict.Owns() {
+			claim.From = old.from
+		}
+		return claim, true, nil
 	}
-	next, st := s.takeover(req, old, verdict)
+	next, st := s.takeover(req, old.Record, verdict)
 	if err := c.try(ctx, st); err != nil || !st.found {
 		return claim, true, err
 	}

@@ -62,6 +62,7 @@ type ground struct {
 	setting
 	owner, dsn string
 	pool       *pgxpool.Pool
+	t          *testing.T // the test whose end is the ground's, connections included
 
 	mu     sync.Mutex
 	free   []*place
@@ -77,7 +78,7 @@ type place struct {
 
 func (c setting) ground(t *testing.T) *ground {
 	t.Helper()
-	g := &ground{setting: c, owner: testserver.Postgres(t)}
+	g := &ground{setting: c, owner: testserver.Postgres(t), t: t}
 	g.pool, g.dsn = admin(t, g.owner), g.owner
 	if c.least {
 		g.dsn = leastPrivilege(t, g.pool, g.owner)
@@ -89,8 +90,7 @@ func (c setting) ground(t *testing.T) *ground {
 }
 
 // take gives an empty place, and has it emptied and given back after the test.
-// Its connections end with the ground's test, parent.
-func (g *ground) take(parent, t *testing.T) *place {
+func (g *ground) take(t *testing.T) *place {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,7 +99,7 @@ func (g *ground) take(parent, t *testing.T) *place {
 		p, g.free = g.free[n-1], g.free[:n-1]
 	} else {
 		g.places++
-		p = g.newPlace(parent, fmt.Sprintf(`te"st_%d`, g.places))
+		p = g.newPlace(fmt.Sprintf(`te"st_%d`, g.places))
 	}
 	t.Cleanup(func() {
 		for _, table := range []string{"keys", "steps", "settings", "audit"} {
@@ -121,9 +121,8 @@ func (p *place) empty(g *ground, table string) {
 
 func (p *place) table(name string) string { return pgx.Identifier{p.schema, name}.Sanitize() }
 
-func (g *ground) newPlace(t *testing.T, schema string) *place {
-	t.Helper()
-	p := &place{schema: schema}
+func (g *ground) newPlace(schema string) *place {
+	t, p := g.t, &place{schema: schema}
 	migrated(t, g.owner, pgstore.Config{Schema: schema})
 	exec(t, g.pool, `CREATE TABLE `+p.table("business")+` (name text)`)
 	if g.least {
@@ -135,10 +134,10 @@ func (g *ground) newPlace(t *testing.T, schema string) *place {
 }
 
 // backend opens stores on the ground.
-func (g *ground) backend(parent *testing.T) storetest.Backend {
+func (g *ground) backend() storetest.Backend {
 	return storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
 		t.Helper()
-		p := g.take(parent, t)
+		p := g.take(t)
 		cfg := g.cfg
 		cfg.Schema, cfg.Now = p.schema, now
 		in := storetest.Instance{Store: ready(t, p.pool, cfg)}
@@ -170,7 +169,7 @@ func TestContract(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, c.ground(t).backend(t))
+			storetest.Run(t, c.ground(t).backend())
 		})
 	}
 }
@@ -180,46 +179,29 @@ func TestContractTx(t *testing.T) {
 	for _, c := range settings() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			storetest.RunTx(t, c.ground(t).txBackend(t))
+			storetest.RunTx(t, c.ground(t).txBackend())
 		})
 	}
 }
 
-// patient takes a breath when a key is busy, as an engine's caller does: this
-// process knows so at once, and would ask thousands of times in one commit.
-type patient struct{ *pgstore.Store }
-
-func (p patient) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
-	c, s, err := p.Store.Atomic(ctx, req, fn)
-	if c.Verdict == onlyonce.Busy {
-		<-time.After(time.Millisecond)
-	}
-	return c, s, err
-}
-
 // txBackend finds the table of business data by the name of the connection.
-func (g *ground) txBackend(parent *testing.T) storetest.TxBackend[pgx.Tx] {
+func (g *ground) txBackend() storetest.TxBackend[pgx.Tx] {
 	table := func(c *pgx.Conn) string {
 		return (&place{schema: c.Config().RuntimeParams["application_name"]}).table("business")
 	}
 	return storetest.TxBackend[pgx.Tx]{
-		Open: func(t *testing.T, now func() time.Time) storetest.Instance {
-			t.Helper()
-			in := g.backend(parent).Open(t, now)
-			in.Store = patient{in.Store.(*pgstore.Store)}
-			return in
-		},
+		Open: g.backend().Open,
 		Write: func(ctx context.Context, tx pgx.Tx, name string) error {
 			_, err := tx.Exec(ctx, `INSERT INTO `+table(tx.Conn())+` VALUES ($1)`, name)
 			return err
 		},
 		Count: func(t *testing.T, in storetest.Instance, name string) int {
 			t.Helper()
-			p := place{schema: pgstore.SchemaOf(in.Store.(patient).Store)}
+			p := place{schema: pgstore.SchemaOf(in.Store.(*pgstore.Store))}
 			return one[int](t, g.pool, `SELECT count(*) FROM `+p.table("business")+` WHERE name = $1`, name)
 		},
 		Do: func(ctx context.Context, in storetest.Instance, fn func(pgx.Tx) error) error {
-			pool := pgstore.PoolOf(in.Store.(patient).Store)
+			pool := pgstore.PoolOf(in.Store.(*pgstore.Store))
 			return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: g.cfg.Isolation}, fn)
 		},
 	}
@@ -246,4 +228,17 @@ func TestModel(t *testing.T) {
 		}
 		return s
 	})
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	for _, c := range settings() {
+		if c.tx || c.least {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.RunHistory(t, c.ground(t).backend())
+		})
+	}
 }

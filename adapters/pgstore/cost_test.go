@@ -180,8 +180,8 @@ func TestWrites(t *testing.T) {
 		}
 	})
 	t.Logf("WAL a key: claim and completion %d bytes, atomic with its charge %d, the charge alone %d", leased/keys, atomic/keys, bare/keys)
-	if leased/keys > 1100 {
-		t.Errorf("claim and completion write %d bytes of WAL", leased/keys)
+	if leased/keys > 820 || atomic/keys > 800 {
+		t.Errorf("a key costs more WAL than it should: %d and %d bytes", leased/keys, atomic/keys)
 	}
 	if share := hotShare(t, pool, s); share < 0.95 {
 		t.Errorf("%.0f%% of completions were heap-only updates", share*100)
@@ -201,7 +201,7 @@ func hotShare(t *testing.T, pool *pgxpool.Pool, s *pgstore.Store) float64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if all >= 5000 { // five runs of 500 leased and 500 atomic completions
+		if all >= 2500 { // five runs of 500 leased completions; atomic ones update nothing
 			t.Logf("%d of %d updates were heap-only", hot, all)
 			return float64(hot) / float64(all)
 		}

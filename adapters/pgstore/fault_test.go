@@ -48,7 +48,7 @@ func hold(t *testing.T, pool *pgxpool.Pool, key onlyonce.Key) (release func()) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM onlyonce_keys WHERE digest = $1 FOR UPDATE`, d[:]); err != nil {
 		t.Fatal(err)
 	}
-	return func() { _ = tx.Rollback(context.Background()) }
+	return func() { _ = tx.Rollback(t.Context()) }
 }
 
 // C10: a session that is killed in the middle of a write may have done it. The
@@ -275,7 +275,7 @@ func TestConflicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background())
+	defer tx.Rollback(t.Context())
 	if _, err := tx.Exec(t.Context(), `UPDATE business SET n = 1`); err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (s *Store) version(ctx context.Context, q queryer) (int, error) {
 
 // apply applies one migration, unless another migrator has meanwhile.
 func (s *Store) apply(ctx context.Context, tx pgx.Tx, m migration) error {
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1::bigint)`, int64(s.salt)+1); err != nil { //nolint:gosec // any number will do
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1::bigint)`, int64(s.salt)+1); err != nil {
 		return err
 	}
 	at, err := s.version(ctx, tx)

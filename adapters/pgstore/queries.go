@@ -14,13 +14,13 @@ import "strings"
 type statements struct {
 	insertKey, readKey, takeKey                        string
 	lockKey, absentKey, insertAnswer                   string
-	renewKey, completeKey, heldKey                     string
+	renewKey, completeKey, ownedKey, heldKey           string
 	releaseKey, parkKey                                string
 	listKeys, listDoubt                                string
 	beginStep, endStep, steps                          string
 	setting, addSetting                                string
 	addAudit, audit                                    string
-	sweepWindow, deleteExpired                         string
+	sweepStart, deleteExpired                          string
 	lockAbandoned, decideAbandoned, deleteExpiredSteps string
 }
 
@@ -29,19 +29,19 @@ func newStatements(schema string) statements {
 	return statements{
 		insertKey: in(insertKey), readKey: in(readKey), takeKey: in(takeKey),
 		lockKey: in(lockKey), absentKey: in(absentKey), insertAnswer: in(insertAnswer),
-		renewKey: in(renewKey), completeKey: in(completeKey), heldKey: in(heldKey),
+		renewKey: in(renewKey), completeKey: in(completeKey), ownedKey: in(ownedKey), heldKey: in(heldKey),
 		releaseKey: in(releaseKey), parkKey: in(parkKey),
 		listKeys: in(listKeys), listDoubt: in(listDoubt),
 		beginStep: in(beginStep), endStep: in(endStep), steps: in(stepsOfKey),
 		setting: in(setting), addSetting: in(addSetting),
 		addAudit: in(addAudit), audit: in(auditOfKey),
-		sweepWindow: in(sweepWindow), deleteExpired: in(deleteExpired),
+		sweepStart: in(sweepStart), deleteExpired: in(deleteExpired),
 		lockAbandoned: in(lockAbandoned), decideAbandoned: in(decideAbandoned), deleteExpiredSteps: in(deleteExpiredSteps),
 	}
 }
 
 const keyColumns = `scope, key, operation, fp_form, fp_secret, fp_policy, fp_sum, fp_parts, state, fence, origin,
-	attempt, attempts, abandon, reason, status, header, body, retention, created_at, lease_end, completed_at, expires_at`
+	attempt, attempts, taken_from, abandon, reason, status, header, body, retention, created_at, lease_end, completed_at, expires_at`
 
 // insertKey makes a fresh key's claim, or no row. Uniqueness of the digest
 // decides. The lock on the key is tried first and never waited for: it is held
@@ -97,7 +97,7 @@ UPDATE {s}onlyonce_keys SET
 	created_at = CASE WHEN $18::boolean THEN c.now ELSE created_at END,
 	attempts = CASE WHEN $18::boolean THEN 1 ELSE attempts + 1 END,
 	fence = greatest(fence + 1, c.us), lease_end = c.now + $12::bigint * interval '1 microsecond', attempt = $13::bytea,
-	retention = $3::bigint, fp_form = $4::integer, abandon = $5::smallint, operation = $6::text,
+	taken_from = CASE WHEN $18::boolean THEN 0 ELSE state END, retention = $3::bigint, fp_form = $4::integer, abandon = $5::smallint, operation = $6::text,
 	fp_secret = $7::text, fp_policy = $8::text, fp_sum = $9::bytea, fp_parts = $10::bytea,
 	state = 1, doubt = false, status = NULL, completed_at = NULL, expires_at = NULL, reason = '', header = NULL, body = NULL
 FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us
@@ -121,6 +121,11 @@ UPDATE {s}onlyonce_keys SET state = 2, doubt = false, status = $4::smallint, com
 FROM (SELECT coalesce($7::timestamptz, clock_timestamp()) AS now) c
 WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state IN (1, 4)
 RETURNING completed_at, expires_at`
+
+// ownedKey reads what became of the owner's key, while it is the owner's.
+const ownedKey = `
+SELECT state, expires_at FROM {s}onlyonce_keys
+WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea`
 
 // heldKey fails (22012, division by zero) unless completeKey has just written
 // the row in this transaction. It stands between that and COMMIT where all are
@@ -163,8 +168,9 @@ ORDER BY digest LIMIT $3::bigint`
 
 // beginStep records an intent for the owner of a key in progress. The key's row
 // is locked within the statement, so that a takeover either waits for the step
-// to be recorded, and then sees it, or comes first, and nothing is recorded. A
-// step that is done, a higher epoch without proof, and an old epoch after proof
+// to be recorded, and then sees it, or comes first, and nothing is recorded.
+// Another send of a begun step leaves its intent as it was; of their deadlines
+// the latest counts. A step that is done, a higher epoch without proof, and an old epoch after proof
 // are left alone.
 const beginStep = `
 WITH owner AS (
@@ -178,11 +184,15 @@ SELECT o.digest, o.origin, $4::text, $5::integer,
 	$6::text, $7::integer, $8::text, $9::text, $10::bytea, $11::bigint, 1, 1, c.now, c.now
 FROM owner o, (SELECT coalesce($12::timestamptz, clock_timestamp()) AS now) c
 ON CONFLICT (digest, origin, name, occurrence) DO UPDATE SET
-	provider = excluded.provider, epoch = excluded.epoch, derived_key = excluded.derived_key, reference = excluded.reference,
-	request = excluded.request, send_within = excluded.send_within,
-	sends = CASE WHEN s.epoch = excluded.epoch THEN s.sends + 1 ELSE 1 END,
-	begun_at = CASE WHEN s.epoch = excluded.epoch THEN s.begun_at ELSE excluded.begun_at END,
-	sent_at = excluded.sent_at, ended_at = NULL, state = 1, result = NULL
+	provider = CASE WHEN s.state = 1 THEN s.provider ELSE excluded.provider END,
+	derived_key = CASE WHEN s.state = 1 THEN s.derived_key ELSE excluded.derived_key END,
+	reference = CASE WHEN s.state = 1 THEN s.reference ELSE excluded.reference END,
+	request = CASE WHEN s.state = 1 THEN s.request ELSE excluded.request END,
+	send_within = CASE WHEN s.state = 1 THEN greatest(excluded.send_within,
+		s.send_within + (extract(epoch FROM s.sent_at - excluded.sent_at) * 1000000)::bigint) ELSE excluded.send_within END,
+	sends = CASE WHEN s.state = 1 THEN s.sends + 1 ELSE 1 END,
+	begun_at = CASE WHEN s.state = 1 THEN s.begun_at ELSE excluded.begun_at END,
+	epoch = excluded.epoch, sent_at = excluded.sent_at, ended_at = NULL, state = 1, result = NULL
 WHERE (s.state = 1 AND excluded.epoch = s.epoch) OR (s.state = 3 AND excluded.epoch > s.epoch)
 RETURNING true`
 
@@ -226,9 +236,9 @@ SELECT action, actor, reason, fence, at FROM {s}onlyonce_audit
 WHERE digest = $1::bytea AND scope = $2::text AND key = $3::text
 ORDER BY id`
 
-// sweepWindow makes this transaction the only sweeper, or not, and tells how
+// sweepStart makes this transaction the only sweeper, or not, and tells how
 // many pages there are to walk.
-const sweepWindow = `
+const sweepStart = `
 SELECT pg_try_advisory_xact_lock($1::bigint), coalesce($2::timestamptz, clock_timestamp()),
 	pg_relation_size('{s}onlyonce_keys'::regclass) / current_setting('block_size')::bigint,
 	pg_relation_size('{s}onlyonce_steps'::regclass) / current_setting('block_size')::bigint`

@@ -59,6 +59,7 @@ func numberOf(s onlyonce.State) int16 {
 type keyRow struct {
 	rec                        onlyonce.Record
 	state, abandon             int16
+	takenFrom                  int16
 	status                     *int16
 	sum, attempt, header, body []byte
 	retention                  int64
@@ -72,7 +73,7 @@ func (r *keyRow) dest() []any {
 		&rec.Key.Scope, &rec.Key.Value, &rec.Operation,
 		&rec.Fingerprint.Version.Form, &rec.Fingerprint.Version.Secret, &rec.Fingerprint.Version.Policy,
 		&r.sum, &rec.Fingerprint.Parts, &r.state, &rec.Fence, &rec.Origin,
-		&r.attempt, &rec.Attempts, &r.abandon, &rec.Reason, &r.status, &r.header, &r.body,
+		&r.attempt, &rec.Attempts, &r.takenFrom, &r.abandon, &rec.Reason, &r.status, &r.header, &r.body,
 		&r.retention, &rec.CreatedAt, &rec.LeaseEnd, &r.completed, &r.expires, &r.now,
 	}
 }
@@ -139,15 +140,31 @@ func (s *Store) readStmt(d onlyonce.Digest, row *keyRow) *stmt {
 	return &stmt{sql: s.sql.readKey, args: []any{d[:], s.now()}, dest: row.dest()}
 }
 
-// foundRecord makes a record of the row that st has read under key. Another key
-// under the same digest is an error, never a match.
-func foundRecord(st *stmt, row *keyRow, key onlyonce.Key) (rec onlyonce.Record, now time.Time, found bool, err error) {
+// reading is a record as it was read.
+type reading struct {
+	onlyonce.Record
+	// from is the state its owner resumed it from, if it did.
+	from onlyonce.State
+	// now is the time to judge it by.
+	now time.Time
+}
+
+// found makes a record of the row that st has read under key; nil if there was
+// none. Another key under the same digest is an error, never a match.
+func (r *keyRow) found(st *stmt, key onlyonce.Key) (*reading, error) {
 	if !st.found {
-		return rec, now, false, nil
+		return nil, nil
 	}
-	rec, err = row.record()
-	if err == nil && rec.Key != key {
-		err = fmt.Errorf("read key %s: the row under its digest belongs to another key", key.Operation())
+	rec, err := r.record()
+	if err != nil {
+		return nil, err
 	}
-	return rec, row.now, err == nil, err
+	if rec.Key != key {
+		return nil, fmt.Errorf("read key %s: the row under its digest belongs to another key", key.Operation())
+	}
+	read := &reading{Record: rec, now: r.now}
+	if r.takenFrom != 0 {
+		read.from, err = stateOf(r.takenFrom)
+	}
+	return read, err
 }

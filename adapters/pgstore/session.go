@@ -236,13 +236,13 @@ func (x *session) alive() bool {
 }
 
 // read ends a transaction that has lost its claim, then reads the key.
-func (x *session) read(ctx context.Context, key onlyonce.Key) (onlyonce.Record, time.Time, bool, error) {
+func (x *session) read(ctx context.Context, key onlyonce.Key) (*reading, error) {
 	row := &keyRow{}
 	st := x.s.readStmt(key.Digest(), row)
 	if err := x.rollback(ctx, st); err != nil {
-		return onlyonce.Record{}, time.Time{}, false, classify("read key", err, undone)
+		return nil, classify("read key", err, undone)
 	}
-	return foundRecord(st, row, key)
+	return row.found(st, key)
 }
 
 // try begins a transaction with a statement that makes a claim.

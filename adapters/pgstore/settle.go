@@ -59,14 +59,14 @@ func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyo
 	if c.found {
 		return c.settled(), nil
 	}
-	rec, _, found, err := alone{s}.read(ctx, owner.Key)
-	return settledBefore(rec, found, owner), err
+	rec, err := alone{s}.read(ctx, owner.Key)
+	return settledBefore(rec, owner), err
 }
 
 // settledBefore tells whether a completion that changed nothing had been made
 // before by the same owner.
-func settledBefore(rec onlyonce.Record, found bool, owner onlyonce.Owner) onlyonce.Settled {
-	if !found || rec.State != onlyonce.Completed || rec.Owner() != owner {
+func settledBefore(rec *reading, owner onlyonce.Owner) onlyonce.Settled {
+	if rec == nil || rec.State != onlyonce.Completed || rec.Owner() != owner {
 		return onlyonce.Settled{}
 	}
 	return onlyonce.Settled{Held: true, ExpiresAt: rec.ExpiresAt}
@@ -93,8 +93,8 @@ func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, erro
 // isIn tells whether the owner's key is in a state already: a write that
 // changed nothing was then a repeated one.
 func (s *Store) isIn(ctx context.Context, owner onlyonce.Owner, state onlyonce.State) (bool, error) {
-	rec, _, found, err := alone{s}.read(ctx, owner.Key)
-	return found && rec.State == state && rec.Owner() == owner, err
+	rec, err := alone{s}.read(ctx, owner.Key)
+	return rec != nil && rec.State == state && rec.Owner() == owner, err
 }
 
 // printable makes any text one that the database takes: reasons come from

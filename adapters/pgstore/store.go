@@ -114,11 +114,11 @@ func (s *Store) Features() onlyonce.Features {
 
 // Get reads a record.
 func (s *Store) Get(ctx context.Context, key onlyonce.Key) (onlyonce.Record, bool, error) {
-	rec, now, found, err := alone{s}.read(ctx, key)
-	if err != nil || !found || rec.Expired(now) {
+	rec, err := alone{s}.read(ctx, key)
+	if err != nil || rec == nil || rec.Expired(rec.now) {
 		return onlyonce.Record{}, false, err
 	}
-	return rec, true, nil
+	return rec.Record, true, nil
 }
 
 // now is the time that takes the place of the server's; nil: it does not.

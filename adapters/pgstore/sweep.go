@@ -96,7 +96,7 @@ type sweep struct {
 func (w *sweep) begin(ctx context.Context) error {
 	s := w.x.s
 	return w.x.begin(ctx, pgx.ReadCommitted, &stmt{
-		sql: s.sql.sweepWindow, args: []any{int64(s.salt), s.now()}, //nolint:gosec // any number will do
+		sql: s.sql.sweepStart, args: []any{int64(s.salt), s.now()},
 		dest: []any{&w.locked, &w.now, &w.keyPages, &w.stepPages},
 	})
 }

@@ -1,7 +1,6 @@
 package pgstore_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -62,7 +61,7 @@ func TestSweepBesideOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background())
+	defer tx.Rollback(t.Context())
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE onlyonce_steps IN EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,8 +54,8 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 }
 
 // Finish runs fn and completes the owner's key in one transaction. The lease
-// may be renewed meanwhile. When the owner has lost the key, or has finished
-// it before, fn's writes are rolled back.
+// may be renewed meanwhile. When the owner has lost the key by then, or has
+// finished it before, fn does not run, or its writes are rolled back.
 func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Settled, error) {
 	var none onlyonce.Settled
 	x, err := s.session(ctx)
@@ -62,14 +63,38 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 		return none, classify("finish key", err, undone)
 	}
 	defer x.close(ctx)
-	if err := x.begin(ctx, s.cfg.Isolation); err != nil {
+	var state int16
+	var expires *time.Time
+	own := s.owned(s.sql.ownedKey, owner)
+	own.dest = []any{&state, &expires}
+	if err := x.begin(ctx, s.cfg.Isolation, own); err != nil {
 		return none, classify("begin transaction", err, undone)
 	}
+	switch {
+	case !own.found || state == failedRetryable:
+		return none, nil
+	case state == completed:
+		return onlyonce.Settled{Held: true, ExpiresAt: expires.UTC()}, nil
+	}
 	answer, err := x.run(ctx, fn)
-	if err != nil || answer == nil {
-		return none, err
+	if err != nil {
+		return x.failed(ctx, owner, err)
+	}
+	if answer == nil {
+		return none, nil
 	}
 	return x.settle(ctx, owner, s.completion(owner, *answer))
+}
+
+// failed looks whether a handler failed only because an earlier Finish of the
+// same owner, whose reply was lost, has come to its commit meanwhile: what it
+// wrote is then there already.
+func (x *session) failed(ctx context.Context, owner onlyonce.Owner, failure error) (onlyonce.Settled, error) {
+	rec, err := x.read(context.WithoutCancel(ctx), owner.Key)
+	if settled := settledBefore(rec, owner); err == nil && settled.Held {
+		return settled, nil
+	}
+	return onlyonce.Settled{}, failure
 }
 
 // run runs the handler. A nil answer without an error: there is none.
@@ -122,8 +147,8 @@ func (x *session) settle(ctx context.Context, owner onlyonce.Owner, done *comple
 	if done.found || !hasState(err, stateDivision) {
 		return onlyonce.Settled{}, classify("commit transaction", err, committing)
 	}
-	rec, _, found, err := x.read(ctx, owner.Key)
-	return settledBefore(rec, found, owner), err
+	rec, err := x.read(ctx, owner.Key)
+	return settledBefore(rec, owner), err
 }
 
 // CompleteTx completes the owner's key in the caller's transaction. Nothing is
@@ -143,8 +168,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, owner onlyonce.Owner,
 	if err := st.read(tx.QueryRow(ctx, st.sql, st.args...)); err != nil {
 		return onlyonce.Settled{}, classify("read key", err, undone)
 	}
-	rec, _, found, err := foundRecord(st, row, owner.Key)
-	return settledBefore(rec, found, owner), err
+	rec, err := row.found(st, owner.Key)
+	return settledBefore(rec, owner), err
 }
 
 // errLibraryCommits is what a handler gets that tries to end its transaction.

@@ -242,8 +242,8 @@ func TestStepBesideTakeover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), `UPDATE onlyonce_keys SET fence = fence + 1, attempt = decode(repeat('00', 16), 'hex')`); err != nil {
+	defer tx.Rollback(t.Context())
+	if _, err := tx.Exec(t.Context(), `UPDATE onlyonce_keys SET fence = fence + 1, taken_from = 1, attempt = decode(repeat('00', 16), 'hex')`); err != nil {
 		t.Fatal(err)
 	}
 	held := make(chan bool, 1)

@@ -40,6 +40,7 @@ CREATE TABLE onlyonce_keys (
     fence        bigint      NOT NULL, -- microseconds of the server's clock, ever rising
     lease_end    timestamptz NOT NULL,
     attempt      bytea       NOT NULL,
+    taken_from   smallint    NOT NULL DEFAULT 0, -- the state the owner resumed from; 0: it began this life
     -- Changes when the owner is done.
     state        smallint    NOT NULL DEFAULT 1, -- 1 in_progress, 2 completed, 3 failed_retryable, 4 in_doubt
     doubt        boolean     NOT NULL DEFAULT false, -- state = 4, for the index of what is in doubt
@@ -54,6 +55,7 @@ CREATE TABLE onlyonce_keys (
     CONSTRAINT onlyonce_keys_bytes CHECK (octet_length(digest) = 16 AND octet_length(attempt) = 16 AND octet_length(fp_sum) = 32),
     CONSTRAINT onlyonce_keys_names CHECK (scope <> '' AND key <> ''),
     CONSTRAINT onlyonce_keys_life CHECK (fence >= origin AND origin > 0 AND attempts > 0 AND retention > 0 AND abandon BETWEEN 0 AND 2),
+    CONSTRAINT onlyonce_keys_taken CHECK (taken_from IN (0, 1, 3, 4) AND (taken_from = 0) = (fence = origin)),
     CONSTRAINT onlyonce_keys_state CHECK (state BETWEEN 1 AND 4 AND doubt = (state = 4)),
     CONSTRAINT onlyonce_keys_answer CHECK (
         (state = 2) = (status IS NOT NULL) AND (state = 2) = (completed_at IS NOT NULL)

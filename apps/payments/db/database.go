@@ -61,7 +61,7 @@ func Open(ctx context.Context, url string) (*Database, error) {
 }
 
 func storeError(text string) error {
-	return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "open store", Hint: "the store " + text}
+	return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "read store URL", Hint: "the store " + text}
 }
 
 // Keys is the store of idempotency keys in this database.

@@ -1,0 +1,182 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/onlyonce-go/onlyonce/apps/internal/server"
+	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func config(t *testing.T) server.Config {
+	t.Helper()
+	return server.Config{
+		Listen: "127.0.0.1:0", Store: "sqlite:" + filepath.Join(t.TempDir(), "test.db"),
+		ProcessorTimeout: 300 * time.Millisecond, DrainTimeout: 10 * time.Second,
+	}
+}
+
+func start(t *testing.T, cfg server.Config) *server.Server {
+	t.Helper()
+	s, err := server.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func post(t *testing.T, client *http.Client, url, key, source string) (int, string) {
+	t.Helper()
+	body := fmt.Sprintf(`{"amount":1500,"currency":"ARS","source":%q}`, source)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/charges", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", key)
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func newClient(t *testing.T) *http.Client {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// What was stored is replayed after a restart, and what was in doubt is
+// resolved: the processor's journal survives too.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	cfg, client := config(t), newClient(t)
+	s := start(t, cfg)
+	status, first := post(t, client, s.URL, "k1", "tok_visa")
+	if status != 201 {
+		t.Fatalf("%d %s", status, first)
+	}
+	if status, body := post(t, client, s.URL, "k2", "tok_timeout"); status != 409 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, cfg)
+	if status, again := post(t, client, s.URL, "k1", "tok_visa"); status != 201 || again != first {
+		t.Errorf("after a restart: %d %s, first %s", status, again, first)
+	}
+	if status, body := post(t, client, s.URL, "k2", "tok_timeout"); status != 201 {
+		t.Errorf("%d %s", status, body)
+	}
+	remote := &processor.Client{BaseURL: s.ProcessorURL, HTTP: client}
+	if stats, err := remote.Stats(t.Context()); err != nil || stats.Charges != 2 || len(stats.DuplicateCharges) != 0 {
+		t.Errorf("the processor has %+v, %v", stats, err)
+	}
+}
+
+// A request under way is finished before the server has stopped. (C8)
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	working, finish := make(chan struct{}), make(chan struct{})
+	remote, err := server.StartProcessor(t.Context(), "127.0.0.1:0", processor.Config{Work: func(context.Context, string) {
+		close(working)
+		<-finish
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = remote.Close(context.WithoutCancel(t.Context())) })
+	cfg, client := config(t), newClient(t)
+	cfg.Processor, cfg.ProcessorTimeout = remote.URL, 10*time.Second
+	s := start(t, cfg)
+	answered := make(chan int, 1)
+	go func() {
+		status, _ := post(t, client, s.URL, "k1", "tok_visa")
+		answered <- status
+	}()
+	<-working
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(t.Context()) }()
+	select {
+	case err := <-closed:
+		t.Fatalf("it stopped under a running request: %v", err)
+	case err := <-s.Failed(): // it no longer accepts
+		if !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}
+	close(finish)
+	if status := <-answered; status != 201 {
+		t.Errorf("the request under way got %d", status)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	t.Parallel()
+	good := config(t)
+	running := start(t, good)
+	for name, tt := range map[string]struct {
+		change func(c *server.Config)
+		want   string
+	}{
+		"every interface without merchants": {func(c *server.Config) { c.Listen = "0.0.0.0:0" }, "no merchants are configured"},
+		"a host name without merchants":     {func(c *server.Config) { c.Listen = "example.com:0" }, "no merchants are configured"},
+		"no host without merchants":         {func(c *server.Config) { c.Listen = ":0" }, "no merchants are configured"},
+		"no port":                           {func(c *server.Config) { c.Listen = "127.0.0.1" }, "not HOST:PORT"},
+		"a taken port":                      {func(c *server.Config) { c.Listen = strings.TrimPrefix(running.URL, "http://") }, "in use"},
+		"a store in memory":                 {func(c *server.Config) { c.Store = "memory:" }, "memory: keeps no tables"},
+		"an unknown store":                  {func(c *server.Config) { c.Store = "redis://x" }, "is not one this program knows"},
+		"a processor that is no URL":        {func(c *server.Config) { c.Processor = "localhost:9090" }, "not an http URL"},
+		"a negative lease":                  {func(c *server.Config) { c.Lease = -1 }, "negative"},
+		"a short lease":                     {func(c *server.Config) { c.Lease = 1 }, "between 100 ms and 24 h"},
+		"another's journal":                 {func(c *server.Config) { c.Store = good.Store }, "used by another process"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			tt.change(&cfg)
+			s, err := server.Start(t.Context(), cfg)
+			if err == nil {
+				_ = s.Close(t.Context())
+				t.Fatal("it started")
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error is %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
