@@ -111,7 +111,10 @@ func (c *claimant) claimOnce(ctx context.Context) (claim Claim, asked time.Time,
 		c.undoClaim(ctx)
 	}
 	c.observe(ctx, Event{Kind: EventStoreFailed, Err: err})
-	return Claim{}, asked, unavailable("claim key", err)
+	failure := unavailable("claim key", err)
+	// A claim that may stand is about to be given back: nobody may run beside it.
+	failure.unreachable = !uncertain
+	return Claim{}, asked, failure
 }
 
 // undoClaim gives back a claim that may have been made although the store's

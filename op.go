@@ -61,6 +61,10 @@ type Op struct {
 	// after which the handler runs, or Unknown. It owns the key meanwhile. nil
 	// leaves the key in doubt.
 	Recover func(ctx context.Context, record Record) (Answer, error)
+	// Stored makes of a handler's answer what is stored and replayed, for a
+	// transport that keeps only some headers or bounds the body. It must keep
+	// status and Outcome. nil stores all of it.
+	Stored func(Answer) Answer
 	// FailOpen runs the handler unprotected when the store cannot be reached.
 	// It is counted, and the result says so. Default false: 503 (rule C11). In
 	// atomic mode it means nothing: without the store there is no transaction.
@@ -112,12 +116,22 @@ func (o Op) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (o Op) validateAtomic() error {
+// ValidateAtomic is Validate for an operation in atomic mode, whose deadline is
+// at most a third of its lease.
+func (o Op) ValidateAtomic() error {
 	err := o.Validate()
 	if a := o.atomic(); a.Deadline > a.Lease/3 {
 		err = errors.Join(err, configError("Op.Deadline", "in atomic mode must be at most a third of the lease (%v), got %v", a.Lease/3, a.Deadline))
 	}
 	return err
+}
+
+// stored is what is kept of an answer.
+func (o Op) stored(a Answer) Answer {
+	if o.Stored == nil {
+		return a
+	}
+	return o.Stored(a)
 }
 
 func configError(field, format string, args ...any) *Error {

@@ -83,6 +83,9 @@ func (c *claimant) settle(ctx context.Context, a *Attempt, end ended) (Result, e
 
 // decide looks the run up in the table of outcomes.
 func (end *ended) decide(a *Attempt) {
+	if end.err == nil {
+		end.answer = a.op.stored(end.answer)
+	}
 	end.run = run{
 		mode: a.mode, on5xx: a.op.On5xx, answer: end.answer, failed: end.err != nil,
 		outcome: end.answer.Outcome, unfinished: a.unfinished(),

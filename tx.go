@@ -30,7 +30,7 @@ type TxHandlerFunc[Tx any] func(ctx context.Context, tx Tx) (Answer, error)
 // claim, business write and answer are one transaction. A crash leaves
 // nothing; a failure is rolled back and frees the key.
 func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler TxHandlerFunc[Tx]) (Result, error) {
-	if err := op.validateAtomic(); err != nil {
+	if err := op.ValidateAtomic(); err != nil {
 		return Result{}, err
 	}
 	c, err := e.newClaimant(ctx, job{op.atomic(), modeAtomic, req})
@@ -101,7 +101,7 @@ func (t *atomicRun[Tx]) body(ctx context.Context, tx Tx) (*Answer, error) {
 	if t.end.act != actComplete {
 		return nil, err
 	}
-	return &answer, nil
+	return &t.end.answer, nil
 }
 
 func (t *atomicRun[Tx]) result(ctx context.Context, claim Claim) (Result, error) {
@@ -154,7 +154,7 @@ func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (A
 	}
 	defer a.leaveTx()
 
-	var answer Answer
+	var answer, stored Answer
 	var settled Settled
 	rolledBack := false
 	err := e.repeat(ctx, func(ctx context.Context) error {
@@ -167,7 +167,8 @@ func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (A
 			if rolledBack {
 				return nil, err
 			}
-			return &answer, nil
+			stored = a.op.stored(answer)
+			return &stored, nil
 		})
 		return err
 	})
@@ -179,7 +180,7 @@ func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (A
 	case !settled.Held:
 		return Answer{}, &Error{Code: CodeLeaseLost, Op: "finish", Operation: a.Operation(), Hint: "another attempt owns the key; everything was rolled back"}
 	}
-	a.finish(answer, settled)
+	a.finish(stored, settled)
 	return answer, nil
 }
 

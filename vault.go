@@ -2,6 +2,7 @@ package onlyonce
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -71,7 +72,8 @@ func (v *vault) secret(ctx context.Context, id string) (Secret, error) {
 	}
 	return Secret{}, &Error{
 		Code: CodeStoreUnavailable, Op: "check fingerprint", RetryAfter: time.Second,
-		Hint: "the record was written with secret " + id + ", which this process does not have: add it to the old secrets",
+		Hint: "this process cannot judge the key's record; ask again later with the same key",
+		Err:  errors.New("the record was written with secret " + id + ", which this process does not have: add it to the old secrets"),
 	}
 }
 
@@ -116,7 +118,8 @@ func (v *vault) policy(ctx context.Context, id string) ([]byte, error) {
 	}
 	return nil, &Error{
 		Code: CodeStoreUnavailable, Op: "check fingerprint", RetryAfter: time.Second,
-		Hint: "the record was written under policy " + id + ", which this process does not know",
+		Hint: "this process cannot judge the key's record; ask again later with the same key",
+		Err:  errors.New("the record was written under policy " + id + ", which this process does not know"),
 	}
 }
 

@@ -2,7 +2,6 @@ package oncehttp
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -33,8 +32,8 @@ func Atomic[Tx, In any](g *Guard, engine *onlyonce.TxEngine[Tx], route AtomicRou
 	if err := complete(route.Route, route.Decode != nil, route.Handle != nil); err != nil {
 		return nil, err
 	}
-	if most := route.Op.WithDefaults().Lease / 3; route.Deadline > most {
-		return nil, configError("Op.Deadline", fmt.Sprintf("in atomic mode must be at most a third of the lease (%v), got %v", most, route.Deadline))
+	if err := named(route.Op).ValidateAtomic(); err != nil {
+		return nil, err
 	}
 	d, err := g.newDoor(route.Route)
 	if err != nil {
@@ -46,7 +45,7 @@ func Atomic[Tx, In any](g *Guard, engine *onlyonce.TxEngine[Tx], route AtomicRou
 			return nil, err
 		}
 		return func(ctx context.Context, op onlyonce.Op, req onlyonce.Request) (onlyonce.Result, error) {
-			return engine.Atomic(ctx, op, req, func(ctx context.Context, tx Tx) (onlyonce.Answer, error) {
+			return engine.Atomic(ctx, c.storing(op), req, func(ctx context.Context, tx Tx) (onlyonce.Answer, error) {
 				return c.returned(route.Handle(ctx, tx, in))
 			})
 		}, nil

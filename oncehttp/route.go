@@ -100,11 +100,7 @@ func (t Route) WithDefaults() Route {
 // Validate joins all that is wrong with the route, naming the fields.
 func (t Route) Validate() error {
 	var errs []error
-	op := t.Op
-	if op.Name == "" {
-		op.Name = "a name that the request gives"
-	}
-	errs = append(errs, op.Validate())
+	errs = append(errs, named(t.Op).Validate())
 	if len(t.Op.Policy) > 0 {
 		errs = append(errs, configError("Route.Op.Policy", "must be empty: set Route.Policy"))
 	}
@@ -132,6 +128,14 @@ func (t Route) Validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// named is the operation with a name, as the request may give it one.
+func named(op onlyonce.Op) onlyonce.Op {
+	if op.Name == "" {
+		op.Name = "a name that the request gives"
+	}
+	return op
 }
 
 // honourable tells whether a method may honour keys at all (rule K5).

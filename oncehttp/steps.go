@@ -43,7 +43,7 @@ func Steps[In any](g *Guard, route StepsRoute[In]) (http.Handler, error) {
 			return nil, err
 		}
 		return func(ctx context.Context, op onlyonce.Op, req onlyonce.Request) (onlyonce.Result, error) {
-			return g.engine.Steps(ctx, op, req, func(ctx context.Context) (onlyonce.Answer, error) {
+			return g.engine.Steps(ctx, c.storing(op), req, func(ctx context.Context) (onlyonce.Answer, error) {
 				return c.returned(route.Handle(ctx, in))
 			})
 		}, nil
@@ -64,16 +64,23 @@ func complete(route Route, decode, handle bool) error {
 	return nil
 }
 
-// returned makes the stored part of an answer that a handler returned.
+// returned refuses what is no answer. The engine then asks stored what is kept
+// of it.
 func (c *call) returned(a onlyonce.Answer, err error) (onlyonce.Answer, error) {
-	c.full = nil
-	if err != nil {
-		return a, err
-	}
-	if a.Status < 200 || a.Status > 599 {
+	if err == nil && (a.Status < 200 || a.Status > 599) {
 		return onlyonce.Answer{}, fmt.Errorf("read answer: status %d is not one from 200 to 599", a.Status)
 	}
-	kept := c.keep(full{status: a.Status, header: a.Header, body: a.Body}, a.Outcome)
-	kept.NotRetained = kept.NotRetained || a.NotRetained
-	return kept, nil
+	return a, err
+}
+
+// storing returns the operation with a say in what is kept of a
+// returned answer: the allowed headers, the body up to its limit.
+func (c *call) storing(op onlyonce.Op) onlyonce.Op {
+	c.full = nil
+	op.Stored = func(a onlyonce.Answer) onlyonce.Answer {
+		kept := c.keep(full{status: a.Status, header: a.Header, body: a.Body}, a.Outcome)
+		kept.NotRetained = kept.NotRetained || a.NotRetained
+		return kept
+	}
+	return op
 }

@@ -319,3 +319,25 @@ func TestConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// O8: what Finish commits is only what may be stored; the first caller gets the
+// rest too.
+func TestFinishStoresOnlyWhatMayBeStored(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.steps("POST /charges", func(ctx context.Context, in charge) (onlyonce.Answer, error) {
+		return s.engine.Finish(ctx, func(context.Context, *memstore.Tx) (onlyonce.Answer, error) {
+			a := oncehttp.JSON(201, in)
+			a.Header["Set-Cookie"] = []string{"sid=A"}
+			return a, nil
+		})
+	})
+	first := s.do(ask{keys: key("k")}).expect(t, 201, "executed")
+	if first.header.Get("Set-Cookie") != "sid=A" {
+		t.Error("the first caller lost a header")
+	}
+	if h := s.record("acme", "k").Answer.Header; len(h["Set-Cookie"]) > 0 || len(h["Content-Type"]) != 1 {
+		t.Errorf("stored headers: %v", h)
+	}
+	s.do(ask{keys: key("k")}).replayOf(t, first)
+}

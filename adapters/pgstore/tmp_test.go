@@ -35,9 +35,15 @@ func TestTmpFF(t *testing.T) {
 			const n = 20000
 			for w := range 16 {
 				wg.Go(func() {
+					var held []onlyonce.Owner
 					for i := w; i < n; i += 16 {
-						complete(t, s, want(t, s, request(fmt.Sprint(old, "k", i)), onlyonce.Won).Record.Owner())
+						held = append(held, want(t, s, request(fmt.Sprint(old, "k", i)), onlyonce.Won).Record.Owner())
+						if len(held) > 60 {
+							complete(t, s, held[0])
+							held = held[1:]
+						}
 					}
+					for _, o := range held { complete(t, s, o) }
 				})
 			}
 			wg.Wait()
