@@ -27,7 +27,7 @@ func (s *scratch) parseMultipart(body []byte, boundary string) error {
 	for {
 		// Not NextPart: it undoes one transfer encoding and not the others.
 		p, err := r.NextRawPart()
-		if err == io.EOF { //nolint:errorlint // A body that was cut short has an error that wraps io.EOF.
+		if err == io.EOF { // not errors.Is: a body that was cut short has an error that wraps io.EOF
 			return nil
 		}
 		if err != nil {

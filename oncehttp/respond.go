@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -140,6 +141,14 @@ func (c *call) refuse(status string, err error) {
 	p.Write(c.w)
 }
 
+// sentence makes a hint, which reads like an error's text, one for people.
+func sentence(hint string) string {
+	if hint == "" || strings.HasSuffix(hint, ".") {
+		return hint
+	}
+	return strings.ToUpper(hint[:1]) + hint[1:] + "."
+}
+
 // problem is what a caller is told of an error: its kind and hint, never its
 // cause.
 func (c *call) problem(err error) *Problem {
@@ -149,7 +158,7 @@ func (c *call) problem(err error) *Problem {
 	}
 	k := kindOf(e.Code)
 	p := &Problem{
-		Status: k.status, Type: c.door.guard.set.docs + string(k.code), Title: k.title, Detail: e.Hint,
+		Status: k.status, Type: c.door.guard.set.docs + string(k.code), Title: k.title, Detail: sentence(e.Hint),
 		Code: string(k.code), RetryWith: k.with, Operation: e.Operation,
 	}
 	switch {
