@@ -29,6 +29,8 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 // contender is how a claim reaches the database: by single statements, or in a
 // transaction.
 type contender interface {
+	// sql gives the statements that try makes claims with.
+	sql() claimStatements
 	// fresh claims a key that has no row; nil when it has, or is locked.
 	fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.Claim, error)
 	// try runs a statement that takes a row over, or finds no row.
@@ -40,6 +42,8 @@ type contender interface {
 
 // alone contends by single statements.
 type alone struct{ s *Store }
+
+func (a alone) sql() claimStatements { return a.s.sql.single }
 
 func (a alone) fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.Claim, error) {
 	return a.s.insert(ctx, req, a)
@@ -57,8 +61,8 @@ func (a alone) read(ctx context.Context, key onlyonce.Key) (*reading, error) {
 }
 
 // contend claims. Of any number of simultaneous claims of a free key one goes
-// through: a try fails only if the row has changed, or if another holds the
-// key's lock, and the last one to hold it changes the row.
+// through: a try fails only if the row has changed, or if a transaction holds
+// the key's lock, and the last one to try changes the row.
 func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c contender) (onlyonce.Claim, error) {
 	d := req.Key.Digest()
 	known, inserted := s.seen.has(d), false
@@ -107,6 +111,7 @@ func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c conte
 		return claim, true, nil
 	}
 	next, st := s.takeover(req, old.Record, verdict)
+	st.sql = c.sql().takeKey
 	if err := c.try(ctx, st); err != nil || !st.found {
 		return claim, true, err
 	}
@@ -144,21 +149,22 @@ func (s *Store) rowArgs(req onlyonce.ClaimRequest, more ...any) []any {
 // insert claims a fresh key by inserting its row.
 func (s *Store) insert(ctx context.Context, req onlyonce.ClaimRequest, c contender) (*onlyonce.Claim, error) {
 	claim := &onlyonce.Claim{Verdict: onlyonce.Won, Record: claimed(req), Remaining: req.Lease}
-	st := &stmt{sql: s.sql.insertKey, args: s.rowArgs(req, s.lock(req.Key.Digest())), dest: claimDest(&claim.Record)}
+	st := &stmt{sql: c.sql().insertKey, args: s.rowArgs(req, s.lock(req.Key.Digest())), dest: claimDest(&claim.Record)}
 	if err := c.try(ctx, st); err != nil || !st.found {
 		return nil, err
 	}
 	return claim, nil
 }
 
-// takeover makes the claimer the owner of a row that was judged.
+// takeover makes the claimer the owner of a row that was judged. Its statement
+// is takeKey in one of its forms.
 func (s *Store) takeover(req onlyonce.ClaimRequest, old onlyonce.Record, verdict onlyonce.Verdict) (*onlyonce.Claim, *stmt) {
 	claim := &onlyonce.Claim{Verdict: verdict, Record: claimed(req), Remaining: req.Lease}
 	if verdict == onlyonce.Resumed {
 		claim.From = old.State
 	}
 	d, fp := req.Key.Digest(), req.Fingerprint
-	return claim, &stmt{sql: s.sql.takeKey, dest: claimDest(&claim.Record), args: []any{
+	return claim, &stmt{dest: claimDest(&claim.Record), args: []any{
 		d[:], s.lock(d), micros(req.Retention), fp.Version.Form, int16(req.Abandon),
 		req.Operation, fp.Version.Secret, fp.Version.Policy, fp.Sum[:], notNil(fp.Parts),
 		s.now(), micros(req.Lease), req.Attempt[:],

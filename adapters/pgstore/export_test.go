@@ -12,7 +12,7 @@ func SchemaOf(s *Store) string { return s.cfg.Schema }
 func SQLOf(s *Store) map[string]string {
 	q := s.sql
 	return map[string]string{
-		"insertKey": q.insertKey, "readKey": q.readKey, "takeKey": q.takeKey, "renewKey": q.renewKey,
+		"insertKey": q.single.insertKey, "readKey": q.readKey, "takeKey": q.single.takeKey, "renewKey": q.renewKey,
 		"absentKey": q.absentKey, "insertAnswer": q.insertAnswer,
 		"completeKey": q.completeKey, "ownedKey": q.ownedKey, "heldKey": q.heldKey, "releaseKey": q.releaseKey, "parkKey": q.parkKey,
 		"listKeys": q.listKeys, "listDoubt": q.listDoubt, "beginStep": q.beginStep, "endStep": q.endStep, "steps": q.steps,

@@ -138,6 +138,7 @@ func TestKilledDuringCommit(t *testing.T) {
 	if err := <-errs; !errors.Is(err, onlyonce.ErrUncertain) {
 		t.Errorf("atomic: %v, want uncertain", err)
 	}
+	// The dying session may still hold the key's lock.
 	if _, err := gate.Exec(t.Context(), `SELECT pg_advisory_unlock(7)`); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import "strings"
 //   - Writes are plain conditional statements; the row is read only when one
 //     has found nothing to change.
 type statements struct {
-	insertKey, readKey, takeKey                        string
+	single, inTx                                       claimStatements
+	readKey                                            string
 	lockKey, absentKey, insertAnswer                   string
 	renewKey, completeKey, ownedKey, heldKey           string
 	releaseKey, parkKey                                string
@@ -24,10 +25,20 @@ type statements struct {
 	lockAbandoned, decideAbandoned, deleteExpiredSteps string
 }
 
+// claimStatements make a claim, under the key's lock.
+type claimStatements struct{ insertKey, takeKey string }
+
+func newClaimStatements(schema, lock string) claimStatements {
+	in := strings.NewReplacer("{s}", schema, "{lock}", lock).Replace
+	return claimStatements{insertKey: in(insertKey), takeKey: in(takeKey)}
+}
+
 func newStatements(schema string) statements {
 	in := strings.NewReplacer("{s}", schema).Replace
 	return statements{
-		insertKey: in(insertKey), readKey: in(readKey), takeKey: in(takeKey),
+		single:  newClaimStatements(schema, "pg_try_advisory_xact_lock_shared"),
+		inTx:    newClaimStatements(schema, "pg_try_advisory_xact_lock"),
+		readKey: in(readKey),
 		lockKey: in(lockKey), absentKey: in(absentKey), insertAnswer: in(insertAnswer),
 		renewKey: in(renewKey), completeKey: in(completeKey), ownedKey: in(ownedKey), heldKey: in(heldKey),
 		releaseKey: in(releaseKey), parkKey: in(parkKey),
@@ -44,9 +55,11 @@ const keyColumns = `scope, key, operation, fp_form, fp_secret, fp_policy, fp_sum
 	attempt, attempts, taken_from, abandon, reason, status, header, body, retention, created_at, lease_end, completed_at, expires_at`
 
 // insertKey makes a fresh key's claim, or no row. Uniqueness of the digest
-// decides. The lock on the key is tried first and never waited for: it is held
-// by whoever has claimed the key in a transaction that is still open, whom
-// ON CONFLICT alone would wait for.
+// decides. The lock on the key is tried first and never waited for: a
+// transaction that has claimed the key, and may stay open for long, holds it
+// alone, and ON CONFLICT would wait for it. Single claims share the lock, so
+// that they do wait for each other, which takes no longer than a commit: the
+// loser then sees the winner's row, and a repeated claim finds itself.
 const insertKey = `
 INSERT INTO {s}onlyonce_keys (digest, retention, fp_form, abandon, scope, key, operation,
 	fp_secret, fp_policy, fp_sum, fp_parts, attempt, attempts, origin, fence, created_at, lease_end)
@@ -54,7 +67,7 @@ SELECT $1::bytea, $2::bigint, $3::integer, $4::smallint, $5::text, $6::text, $7:
 	$8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, 1, c.us, c.us, c.now, c.now + $13::bigint * interval '1 microsecond'
 FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us
 	FROM (SELECT coalesce($14::timestamptz, clock_timestamp()) AS now) t) c
-WHERE pg_try_advisory_xact_lock($15::bigint)
+WHERE {lock}($15::bigint)
 ON CONFLICT (digest) DO NOTHING
 RETURNING fence, origin, created_at, attempts, lease_end`
 
@@ -68,6 +81,9 @@ const (
 SELECT coalesce($2::timestamptz, clock_timestamp())
 WHERE NOT EXISTS (SELECT FROM {s}onlyonce_keys WHERE digest = $1::bytea)`
 )
+
+// waitKey waits for a key's lock, within the lock timeout.
+const waitKey = `SELECT true FROM pg_advisory_xact_lock($1::bigint)`
 
 // insertAnswer writes the row of such a claim, completed. It has no ON CONFLICT:
 // COMMIT is sent with it, and must not run without it.
@@ -103,7 +119,7 @@ UPDATE {s}onlyonce_keys SET
 FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us
 	FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS now) t) c
 WHERE digest = $1::bytea AND fence = $14::bigint AND attempt = $15::bytea AND state = $16::smallint
-	AND lease_end = $17::timestamptz AND pg_try_advisory_xact_lock($2::bigint)
+	AND lease_end = $17::timestamptz AND {lock}($2::bigint)
 RETURNING fence, origin, created_at, attempts, lease_end`
 
 // renewKey does not look at the old lease: only a later claim ends an owner's

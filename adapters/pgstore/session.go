@@ -245,6 +245,8 @@ func (x *session) read(ctx context.Context, key onlyonce.Key) (*reading, error) 
 	return row.found(st, key)
 }
 
+func (x *session) sql() claimStatements { return x.s.sql.inTx }
+
 // try begins a transaction with a statement that makes a claim.
 func (x *session) try(ctx context.Context, st *stmt) error {
 	err := x.begin(ctx, x.s.cfg.Isolation, st)

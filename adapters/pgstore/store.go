@@ -7,7 +7,8 @@
 // travels with the claim, COMMIT with the answer. Whoever meets a key that a
 // transaction has claimed and not yet committed is told so at once instead of
 // waiting: every claim tries an advisory lock made from the key's digest and
-// the schema's name, in the space of locks with one bigint key.
+// the schema's name, in the space of locks with one bigint key. Transactions
+// hold it alone, single claims share it.
 //
 // It needs SELECT, INSERT, UPDATE and DELETE on its tables; only making them
 // (Migrate) needs more. It works with a pool of one connection, behind

@@ -30,6 +30,12 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 		return onlyonce.Claim{}, none, classify("claim key", err, undone)
 	}
 	defer x.close(ctx)
+	if s.open.wasLost(req.Attempt) {
+		if err := x.outlast(ctx, req); err != nil {
+			s.open.lose(req.Attempt)
+			return onlyonce.Claim{}, none, err
+		}
+	}
 	claim, err := s.contend(ctx, req, x)
 	if err != nil || !claim.Verdict.Owns() {
 		return claim, none, err
@@ -45,12 +51,28 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	}
 	done := x.completion(claim.Record, *answer)
 	settled, err := x.settle(ctx, claim.Record.Owner(), done)
+	if errors.Is(err, onlyonce.ErrUncertain) {
+		s.open.lose(req.Attempt)
+	}
 	if settled.Held && done.found {
 		rec := &claim.Record
 		rec.State, rec.Answer = onlyonce.Completed, answer
 		rec.CompletedAt, rec.ExpiresAt = done.completedAt.UTC(), settled.ExpiresAt
 	}
 	return claim, settled, err
+}
+
+// outlast waits until this attempt's former session, whose COMMIT was not
+// answered, has ended one way or the other: it would be taken for a stranger.
+func (x *session) outlast(ctx context.Context, req onlyonce.ClaimRequest) error {
+	var ok bool
+	wait := &stmt{sql: waitKey, args: []any{x.s.lock(req.Key.Digest())}, dest: []any{&ok}}
+	if err := x.begin(ctx, pgx.ReadCommitted, wait); err != nil {
+		return classify("claim key", err, undone)
+	}
+	err := x.tx.Rollback(ctx)
+	x.tx = nil
+	return classify("claim key", err, undone)
 }
 
 // Finish runs fn and completes the owner's key in one transaction. The lease
