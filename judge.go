@@ -12,8 +12,9 @@ import (
 // Judge is the decision every store makes when it finds a record under a
 // claimed key, with the time by the store's own clock. When write is true the
 // store makes the claimer the owner by one conditional write, guarded by the
-// record's state, fence and token being unchanged: a new life with a new
-// origin for Won, the same life for Resumed. When write is false nothing is
+// record's state, fence, token and lease end being unchanged (a renewal may
+// come in between): a new life with a new origin for Won, the same life for
+// Resumed. When write is false nothing is
 // written.
 //
 // The order matters. A record that has expired is absent. An attempt finds its

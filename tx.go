@@ -2,7 +2,6 @@ package onlyonce
 
 import (
 	"context"
-	"errors"
 )
 
 // TxEngine is an Engine whose store keeps records beside business data, so
@@ -154,34 +153,63 @@ func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (A
 	}
 	defer a.leaveTx()
 
-	var answer, stored Answer
-	var settled Settled
-	rolledBack := false
-	err := e.repeat(ctx, func(ctx context.Context) error {
-		var err error
-		settled, err = e.tx.Finish(ctx, a.owner, func(ctx context.Context, tx Tx) (*Answer, error) {
-			var err error
-			answer, err = handler(ctx, tx)
-			act, _ := decide(run{mode: a.mode, on5xx: a.op.On5xx, answer: answer, failed: err != nil, outcome: answer.Outcome})
-			rolledBack = act != actComplete
-			if rolledBack {
-				return nil, err
-			}
-			stored = a.op.stored(answer)
-			return &stored, nil
-		})
-		return err
-	})
-	switch {
-	case errors.Is(err, ErrUncertain):
-		return answer, err
-	case err != nil || rolledBack:
-		return answer, err
-	case !settled.Held:
+	f := &finishing[Tx]{a: a, store: e.tx, handler: handler}
+	if err := e.repeat(ctx, f.try); err != nil || f.rolledBack {
+		return f.answer, err
+	}
+	if !f.settled.Held {
 		return Answer{}, &Error{Code: CodeLeaseLost, Op: "finish", Operation: a.Operation(), Hint: "another attempt owns the key; everything was rolled back"}
 	}
-	a.finish(stored, settled)
-	return answer, nil
+	if !f.ran {
+		if err := f.recall(ctx); err != nil {
+			return Answer{}, err
+		}
+	}
+	a.finish(f.stored, f.settled)
+	return f.answer, nil
+}
+
+// finishing is one Finish on its way.
+type finishing[Tx any] struct {
+	a       *Attempt
+	store   TxStore[Tx]
+	handler TxHandlerFunc[Tx]
+
+	ran, rolledBack bool
+	answer, stored  Answer
+	settled         Settled
+}
+
+// try runs the transaction once.
+func (f *finishing[Tx]) try(ctx context.Context) (err error) {
+	f.rolledBack = false
+	f.settled, err = f.store.Finish(ctx, f.a.owner, f.body)
+	return err
+}
+
+// body is what runs inside the transaction.
+func (f *finishing[Tx]) body(ctx context.Context, tx Tx) (*Answer, error) {
+	var err error
+	f.ran = true
+	f.answer, err = f.handler(ctx, tx)
+	act, _ := decide(run{mode: f.a.mode, on5xx: f.a.op.On5xx, answer: f.answer, failed: err != nil, outcome: f.answer.Outcome})
+	f.rolledBack = act != actComplete
+	if f.rolledBack {
+		return nil, err
+	}
+	f.stored = f.a.op.stored(f.answer)
+	return &f.stored, nil
+}
+
+// recall reads the answer of an earlier Finish of this attempt, whose commit's
+// reply was lost.
+func (f *finishing[Tx]) recall(ctx context.Context) error {
+	rec, found, err := f.store.Get(ctx, f.a.owner.Key)
+	if err != nil || !found || rec.Answer == nil {
+		return unavailable("read answer", err)
+	}
+	f.answer, f.stored = *rec.Answer, *rec.Answer
+	return nil
 }
 
 func (a *Attempt) enterTx() bool {

@@ -205,3 +205,22 @@ func TestFinishRollsBack(t *testing.T) {
 	_, err = w.Finish(t.Context(), l.insert(201))
 	wantCode(t, err, onlyonce.CodeConfig)
 }
+
+// A Finish that was told nothing six times over has committed all the same:
+// asking again gives the answer, and nothing is written twice.
+func TestFinishAskedAgain(t *testing.T) {
+	t.Parallel()
+	lost := make([]storefault.Fault, 6)
+	for i := range lost {
+		lost[i].After = onlyonce.ErrUncertain
+	}
+	w, l := newWorld(t, faults{storefault.Finish: lost}), &ledger{}
+	res, err := w.Steps(t.Context(), charge(), keyed("k", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
+		if _, err := w.Finish(ctx, l.insert(201)); !errors.Is(err, onlyonce.ErrUncertain) {
+			t.Errorf("finish: %v", err)
+		}
+		return w.Finish(ctx, l.insert(201))
+	})
+	wantResult(t, res, err, onlyonce.Executed, "row")
+	l.want(t, 1)
+}

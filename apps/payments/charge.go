@@ -108,7 +108,7 @@ func (s *Service) createCharge(ctx context.Context, in chargeInput) (onlyonce.An
 		return onlyonce.Answer{}, err
 	}
 	return s.engine.Finish(ctx, func(ctx context.Context, tx db.Tx) (onlyonce.Answer, error) {
-		return s.writeCharge(ctx, tx, op, in, res)
+		return s.writeCharge(ctx, writing{tx, op}, in, res)
 	})
 }
 
@@ -149,9 +149,9 @@ func keyReused(op operation, id string) onlyonce.Answer {
 }
 
 // writeCharge writes what the processor has done.
-func (s *Service) writeCharge(ctx context.Context, tx db.Tx, op operation, in chargeInput, res result) (onlyonce.Answer, error) {
+func (s *Service) writeCharge(ctx context.Context, w writing, in chargeInput, res result) (onlyonce.Answer, error) {
 	if res.Refused != "" {
-		if err := freeOrder(ctx, tx, op, in.Order); err != nil {
+		if err := freeOrder(ctx, w, in.Order); err != nil {
 			return onlyonce.Answer{}, err
 		}
 		return with(problem(codeUnknownSource, "source "+in.Source+" is not known to the processor."), "field", "source").Answer(), nil
@@ -163,31 +163,31 @@ func (s *Service) writeCharge(ctx context.Context, tx db.Tx, op operation, in ch
 	if res.Declined != "" {
 		c.Status = statusFailed
 	}
-	if err := insertCharge(ctx, tx, op, c, res.ID); err != nil {
+	if err := insertCharge(ctx, w, c, res.ID); err != nil {
 		return onlyonce.Answer{}, err
 	}
 	if in.Order != "" {
-		if err := settleOrder(ctx, tx, op, c); err != nil {
+		if err := settleOrder(ctx, w, c); err != nil {
 			return onlyonce.Answer{}, err
 		}
 	}
 	if c.Status == statusSucceeded {
-		if err := post(ctx, tx, op, transfer{Kind: "charge", Subject: c.ID, Amount: c.Amount, Currency: c.Currency, CreatedAt: c.CreatedAt}); err != nil {
+		if err := post(ctx, w, transfer{Kind: "charge", Subject: c.ID, Amount: c.Amount, Currency: c.Currency, CreatedAt: c.CreatedAt}); err != nil {
 			return onlyonce.Answer{}, err
 		}
 	}
 	return c.answer(), nil
 }
 
-func insertCharge(ctx context.Context, tx db.Tx, op operation, c charge, processorID string) error {
+func insertCharge(ctx context.Context, w writing, c charge, processorID string) error {
 	metadata, err := json.Marshal(c.Metadata)
 	if err != nil {
 		return fmt.Errorf("encode metadata: %w", err)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO payments_charges
+	_, err = w.tx.Exec(ctx, `INSERT INTO payments_charges
 		(id, merchant, operation, amount, currency, source, description, metadata, order_id, status, decline_code, processor_id, created_us)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		c.ID, op.merchant, op.reference, c.Amount, string(c.Currency), c.Source, c.Description, string(metadata),
+		c.ID, w.op.merchant, w.op.reference, c.Amount, string(c.Currency), c.Source, c.Description, string(metadata),
 		orNull(c.Order), c.Status, orNull(c.DeclineCode), processorID, c.CreatedAt.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("insert charge: %w", err)
@@ -220,7 +220,7 @@ func (s *Service) findCharge(ctx context.Context, tx db.Tx, merchant, id string)
 }
 
 func (s *Service) listCharges(ctx context.Context, tx db.Tx, q pageQuery) ([]item, error) {
-	return collect(ctx, tx, selectCharge+pageOf, q, func(row db.Row) (item, error) {
+	return collect(ctx, tx, q.of(selectCharge+pageOf), func(row db.Row) (item, error) {
 		c, err := scanCharge(row)
 		return item{seq: c.seq, value: c}, err
 	})

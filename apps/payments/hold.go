@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
@@ -33,7 +34,7 @@ func (s *Service) letOrderGo(ctx context.Context, op operation, order string) {
 
 func (s *Service) letGo(ctx context.Context, h hold) {
 	if err := s.cfg.DB.Write(ctx, h.free); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "hold not given back", "operation", h.operation, "error", err.Error())
+		s.warn(ctx, "hold not given back", err, slog.String("operation", h.operation))
 	}
 }
 
@@ -71,7 +72,7 @@ func (h hold) free(ctx context.Context, tx db.Tx) error {
 func (s *Service) freedSome(ctx context.Context, merchant string) bool {
 	n, err := s.freeStale(ctx, merchant)
 	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "holds not looked through", "error", err.Error())
+		s.warn(ctx, "holds not looked through", err)
 	}
 	return n > 0
 }

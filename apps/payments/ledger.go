@@ -40,15 +40,15 @@ type entry struct {
 
 // post writes a charge's or a refund's transfer. It is in the transaction of
 // what it is about, and unique for each operation and subject.
-func post(ctx context.Context, tx db.Tx, op operation, t transfer) error {
+func post(ctx context.Context, w writing, t transfer) error {
 	debit, credit := accountProcessor, accountMerchant
 	if t.Kind == "refund" {
 		debit, credit = credit, debit
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO payments_transfers
+	_, err := w.tx.Exec(ctx, `INSERT INTO payments_transfers
 		(id, merchant, operation, kind, subject, debit, credit, amount, currency, created_us)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		newID("tr_"), op.merchant, op.reference, t.Kind, t.Subject, debit, credit, t.Amount, string(t.Currency), t.CreatedAt.UnixMicro())
+		newID("tr_"), w.op.merchant, w.op.reference, t.Kind, t.Subject, debit, credit, t.Amount, string(t.Currency), t.CreatedAt.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("post transfer: %w", err)
 	}
@@ -57,7 +57,7 @@ func post(ctx context.Context, tx db.Tx, op operation, t transfer) error {
 
 func (s *Service) listTransfers(ctx context.Context, tx db.Tx, q pageQuery) ([]item, error) {
 	const query = `SELECT seq, id, kind, subject, debit, credit, amount, currency, created_us FROM payments_transfers` + pageOf
-	return collect(ctx, tx, query, q, func(row db.Row) (item, error) {
+	return collect(ctx, tx, q.of(query), func(row db.Row) (item, error) {
 		var t transfer
 		var debit, credit, currency string
 		var created int64

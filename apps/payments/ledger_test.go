@@ -17,22 +17,26 @@ import (
 // the ledger says what the processor says.
 func TestLedger(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		const seed = 7
-		var wg sync.WaitGroup
-		for c := range 4 {
-			wg.Go(func() { b.randomly(t, rand.New(rand.NewPCG(seed, uint64(c))), c) })
-		}
-		wg.Wait()
-		b.checkLedger(t)
-		stats := b.processor.Stats()
-		if len(stats.DuplicateCharges)+len(stats.DuplicateRefunds) > 0 {
-			t.Errorf("duplicates: %+v", stats)
-		}
-		if got, want := b.available(t), strconv.FormatInt(stats.Charged["ARS"]-stats.Refunded["ARS"], 10); got != want {
-			t.Errorf("balance is %s, the processor has %s", got, want)
-		}
-	})
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			const seed = 7
+			var wg sync.WaitGroup
+			for c := range 4 {
+				wg.Go(func() { b.randomly(t, rand.New(rand.NewPCG(seed, uint64(c))), c) })
+			}
+			wg.Wait()
+			b.checkLedger(t)
+			stats := b.processor.Stats()
+			if len(stats.DuplicateCharges)+len(stats.DuplicateRefunds) > 0 {
+				t.Errorf("duplicates: %+v", stats)
+			}
+			if got, want := b.available(t), strconv.FormatInt(stats.Charged["ARS"]-stats.Refunded["ARS"], 10); got != want {
+				t.Errorf("balance is %s, the processor has %s", got, want)
+			}
+		})
+	}
 }
 
 // randomly charges and refunds, some of it twice.
@@ -103,32 +107,36 @@ func (b *bundle) checkLedger(t *testing.T) {
 // The database itself refuses what the service must never write.
 func TestDatabaseGuards(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		id := b.charged(t, "c1", 1000)
-		b.post(t, "/refunds", "r1", refundBody(id, 400)).want(t, 201, "")
-		b.call(t, http.MethodPut, "/orders/o1", orderBody("prod_mate", 1)).want(t, 201, "")
-		for name, statement := range map[string]string{
-			"a transfer is changed":              `UPDATE payments_transfers SET amount = 1`,
-			"a transfer is deleted":              `DELETE FROM payments_transfers`,
-			"a second row for an operation":      `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) SELECT 'ch_2', merchant, operation, amount, currency, source, description, metadata, status, 'pc_2', created_us FROM payments_charges`,
-			"a charge is written down twice":     `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) SELECT 'ch_2', merchant, 'op_2', amount, currency, source, description, metadata, status, processor_id, created_us FROM payments_charges`,
-			"a subject has two transfers":        `INSERT INTO payments_transfers (id, merchant, operation, kind, subject, debit, credit, amount, currency, created_us) SELECT 'tr_' || id, merchant, 'op_' || id, kind, subject, debit, credit, amount, currency, created_us FROM payments_transfers`,
-			"more is refunded than was taken":    `UPDATE payments_charges SET reserved = amount + 1`,
-			"stock is negative":                  `UPDATE payments_products SET stock = -1`,
-			"an order is paid without a charge":  `UPDATE payments_orders SET status = 'paid', held_by = 'op'`,
-			"an amount is negative":              `UPDATE payments_refunds SET amount = -1`,
-			"a transfer stays within an account": `INSERT INTO payments_transfers (id, merchant, operation, kind, subject, debit, credit, amount, currency, created_us) VALUES ('tr_x', 'dev', 'op_x', 'charge', 'ch_x', 'merchant', 'merchant', 1, 'ARS', 1)`,
-		} {
-			err := b.db.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
-				_, err := tx.Exec(ctx, statement)
-				return err
-			})
-			if err == nil {
-				t.Errorf("the database allows that %s", name)
-			} else if strings.Contains(err.Error(), "syntax") || strings.Contains(err.Error(), "no such") {
-				t.Errorf("%s: %v", name, err)
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			id := b.charged(t, "c1", 1000)
+			b.post(t, "/refunds", "r1", refundBody(id, 400)).want(t, 201, "")
+			b.call(t, http.MethodPut, "/orders/o1", orderBody("prod_mate", 1)).want(t, 201, "")
+			for name, statement := range map[string]string{
+				"a transfer is changed":              `UPDATE payments_transfers SET amount = 1`,
+				"a transfer is deleted":              `DELETE FROM payments_transfers`,
+				"a second row for an operation":      `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) SELECT 'ch_2', merchant, operation, amount, currency, source, description, metadata, status, 'pc_2', created_us FROM payments_charges`,
+				"a charge is written down twice":     `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) SELECT 'ch_2', merchant, 'op_2', amount, currency, source, description, metadata, status, processor_id, created_us FROM payments_charges`,
+				"a subject has two transfers":        `INSERT INTO payments_transfers (id, merchant, operation, kind, subject, debit, credit, amount, currency, created_us) SELECT 'tr_' || id, merchant, 'op_' || id, kind, subject, debit, credit, amount, currency, created_us FROM payments_transfers`,
+				"more is refunded than was taken":    `UPDATE payments_charges SET reserved = amount + 1`,
+				"stock is negative":                  `UPDATE payments_products SET stock = -1`,
+				"an order is paid without a charge":  `UPDATE payments_orders SET status = 'paid', held_by = 'op'`,
+				"an amount is negative":              `UPDATE payments_refunds SET amount = -1`,
+				"a transfer stays within an account": `INSERT INTO payments_transfers (id, merchant, operation, kind, subject, debit, credit, amount, currency, created_us) VALUES ('tr_x', 'dev', 'op_x', 'charge', 'ch_x', 'merchant', 'merchant', 1, 'ARS', 1)`,
+			} {
+				err := b.db.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
+					_, err := tx.Exec(ctx, statement)
+					return err
+				})
+				if err == nil {
+					t.Errorf("the database allows that %s", name)
+				} else if strings.Contains(err.Error(), "syntax") || strings.Contains(err.Error(), "no such") {
+					t.Errorf("%s: %v", name, err)
+				}
 			}
-		}
-		b.checkLedger(t)
-	})
+			b.checkLedger(t)
+		})
+	}
 }

@@ -25,6 +25,14 @@ type pageQuery struct {
 	merchant string
 	before   int64 // seq
 	limit    int
+	// statement lists the rows; it ends like pageOf.
+	statement string
+}
+
+// of is the query with its statement.
+func (q pageQuery) of(statement string) pageQuery {
+	q.statement = statement
+	return q
 }
 
 // pageOf is the end of a statement that lists rows.
@@ -37,9 +45,9 @@ type item struct {
 }
 
 // collect reads one row more than the page has, to know whether there is more.
-func collect(ctx context.Context, tx db.Tx, query string, q pageQuery, scan func(db.Row) (item, error)) ([]item, error) {
+func collect(ctx context.Context, tx db.Tx, q pageQuery, scan func(db.Row) (item, error)) ([]item, error) {
 	var items []item
-	err := tx.Each(ctx, query, []any{q.merchant, q.before, q.limit + 1}, func(row db.Row) error {
+	err := tx.Each(ctx, q.statement, []any{q.merchant, q.before, q.limit + 1}, func(row db.Row) error {
 		i, err := scan(row)
 		items = append(items, i)
 		return err

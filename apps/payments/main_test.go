@@ -80,17 +80,12 @@ func (b *bundle) remote(w http.ResponseWriter, r *http.Request) {
 	b.processor.ServeHTTP(w, r)
 }
 
-// onEachStore runs a test on SQLite and on PostgreSQL.
-func onEachStore(t *testing.T, o options, test func(t *testing.T, b *bundle)) {
-	t.Helper()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		test(t, setup(t, sqlite(t), o))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		test(t, setup(t, testserver.Postgres(t), o))
-	})
+// stores are what the tests run on: functions that make an empty one.
+func stores() map[string]func(t *testing.T) string {
+	return map[string]func(t *testing.T) string{
+		"sqlite":   sqlite,
+		"postgres": func(t *testing.T) string { t.Helper(); return testserver.Postgres(t) },
+	}
 }
 
 func sqlite(t *testing.T) string {

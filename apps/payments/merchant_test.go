@@ -20,28 +20,32 @@ func TestRotatedKeyStillReplays(t *testing.T) {
 		}
 		return m
 	}
-	onEachStore(t, options{config: payments.Config{Merchants: merchants(oldHash, newHash)}}, func(t *testing.T, b *bundle) {
-		charge := func(auth ...string) reply {
-			return b.call(t, http.MethodPost, "/charges", chargeBody(1500, "tok_visa"), append(auth, "Idempotency-Key", "k1")...)
-		}
-		first := charge("Authorization", "Bearer "+oldKey).want(t, 201, "")
-		again := charge("Authorization", "bearer "+newKey).want(t, 201, "")
-		if !again.replayed() || again.body != first.body {
-			t.Errorf("the new key gets %s, the old one got %s", again.body, first.body)
-		}
-		for _, auth := range []string{"", "Bearer", "Bearer ", "Bearer sk_wrong", "Basic " + oldKey, "Bearer " + oldHash, "Bearer " + strings.TrimPrefix(oldKey, "sk_")} {
-			r := charge("Authorization", auth).want(t, 401, "unauthenticated")
-			if r.header.Get("WWW-Authenticate") == "" {
-				t.Error("a 401 without WWW-Authenticate")
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{config: payments.Config{Merchants: merchants(oldHash, newHash)}})
+			charge := func(auth ...string) reply {
+				return b.call(t, http.MethodPost, "/charges", chargeBody(1500, "tok_visa"), append(auth, "Idempotency-Key", "k1")...)
 			}
-		}
-		b.get(t, "/charges").want(t, 401, "unauthenticated")
-		b.get(t, "/healthz").want(t, 200, "")
-		b.once(t, 1, 0)
-		if strings.Contains(b.log.String(), "sk_") {
-			t.Error("the log holds an API key")
-		}
-	})
+			first := charge("Authorization", "Bearer "+oldKey).want(t, 201, "")
+			again := charge("Authorization", "bearer "+newKey).want(t, 201, "")
+			if !again.replayed() || again.body != first.body {
+				t.Errorf("the new key gets %s, the old one got %s", again.body, first.body)
+			}
+			for _, auth := range []string{"", "Bearer", "Bearer ", "Bearer sk_wrong", "Basic " + oldKey, "Bearer " + oldHash, "Bearer " + strings.TrimPrefix(oldKey, "sk_")} {
+				r := charge("Authorization", auth).want(t, 401, "unauthenticated")
+				if r.header.Get("WWW-Authenticate") == "" {
+					t.Error("a 401 without WWW-Authenticate")
+				}
+			}
+			b.get(t, "/charges").want(t, 401, "unauthenticated")
+			b.get(t, "/healthz").want(t, 200, "")
+			b.once(t, 1, 0)
+			if strings.Contains(b.log.String(), "sk_") {
+				t.Error("the log holds an API key")
+			}
+		})
+	}
 }
 
 func TestParseMerchantsRefuses(t *testing.T) {

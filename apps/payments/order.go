@@ -222,18 +222,18 @@ func (s *Service) putOrder(w http.ResponseWriter, r *http.Request) {
 // putOnce writes the order or finds it written. Two that come at once meet at
 // the unique name: one writes, the other finds.
 func (s *Service) putOnce(ctx context.Context, id string, in orderInput) (onlyonce.Answer, error) {
-	merchant := merchantOf(ctx)
+	p := placing{merchant: merchantOf(ctx), id: id, in: in}
 	var answer onlyonce.Answer
 	err := s.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
-		n, err := tx.Exec(ctx, `INSERT INTO payments_order_names (merchant, id) VALUES (?, ?) ON CONFLICT (merchant, id) DO NOTHING`, merchant, id)
+		n, err := tx.Exec(ctx, `INSERT INTO payments_order_names (merchant, id) VALUES (?, ?) ON CONFLICT (merchant, id) DO NOTHING`, p.merchant, p.id)
 		if err != nil {
 			return fmt.Errorf("take name: %w", err)
 		}
 		if n == 0 {
-			answer, err = sameOrder(ctx, tx, merchant, id, in)
+			answer, err = sameOrder(ctx, tx, p)
 			return err
 		}
-		o, refusal, err := s.place(ctx, tx, placing{merchant: merchant, id: id, in: in})
+		o, refusal, err := s.place(ctx, tx, p)
 		if err != nil {
 			return err
 		}
@@ -251,15 +251,15 @@ func (s *Service) putOnce(ctx context.Context, id string, in orderInput) (onlyon
 }
 
 // sameOrder answers with the order that stands under a name, if it is the same.
-func sameOrder(ctx context.Context, tx db.Tx, merchant, id string, in orderInput) (onlyonce.Answer, error) {
-	o, err := scanOrder(tx.QueryRow(ctx, selectOrder+" WHERE merchant = ? AND id = ?", merchant, id))
+func sameOrder(ctx context.Context, tx db.Tx, p placing) (onlyonce.Answer, error) {
+	o, err := scanOrder(tx.QueryRow(ctx, selectOrder+" WHERE merchant = ? AND id = ?", p.merchant, p.id))
 	if err != nil {
 		return onlyonce.Answer{}, fmt.Errorf("find order: %w", err)
 	}
-	if o.asked != in.text() {
-		return problem(codeOrderExists, "There is another order under the id "+id+".").Answer(), nil
+	if o.asked != p.in.text() {
+		return problem(codeOrderExists, "There is another order under the id "+p.id+".").Answer(), nil
 	}
-	if err := o.readLines(ctx, tx, merchant); err != nil {
+	if err := o.readLines(ctx, tx, p.merchant); err != nil {
 		return onlyonce.Answer{}, err
 	}
 	return oncehttp.JSON(http.StatusOK, o), nil

@@ -47,7 +47,7 @@ func (s *Service) findOrder(ctx context.Context, tx db.Tx, merchant, id string) 
 }
 
 func (s *Service) listOrders(ctx context.Context, tx db.Tx, q pageQuery) ([]item, error) {
-	items, err := collect(ctx, tx, selectOrder+pageOf, q, func(row db.Row) (item, error) {
+	items, err := collect(ctx, tx, q.of(selectOrder+pageOf), func(row db.Row) (item, error) {
 		o, err := scanOrder(row)
 		return item{seq: o.seq, value: &o}, err
 	})
@@ -109,12 +109,12 @@ func orderRefusal(op operation, in chargeInput, o order) *onlyonce.Answer {
 }
 
 // settleOrder notes what became of an order's charge.
-func settleOrder(ctx context.Context, tx db.Tx, op operation, c charge) error {
+func settleOrder(ctx context.Context, w writing, c charge) error {
 	if c.Status != statusSucceeded {
-		return freeOrder(ctx, tx, op, c.Order)
+		return freeOrder(ctx, w, c.Order)
 	}
-	n, err := tx.Exec(ctx, `UPDATE payments_orders SET status = 'paid', charge_id = ?
-		WHERE merchant = ? AND id = ? AND status = 'paying' AND held_by = ?`, c.ID, op.merchant, c.Order, op.reference)
+	n, err := w.tx.Exec(ctx, `UPDATE payments_orders SET status = 'paid', charge_id = ?
+		WHERE merchant = ? AND id = ? AND status = 'paying' AND held_by = ?`, c.ID, w.op.merchant, c.Order, w.op.reference)
 	if err != nil {
 		return fmt.Errorf("write order paid: %w", err)
 	}
@@ -125,9 +125,9 @@ func settleOrder(ctx context.Context, tx db.Tx, op operation, c charge) error {
 }
 
 // freeOrder opens an order again in the transaction that ends its operation.
-func freeOrder(ctx context.Context, tx db.Tx, op operation, id string) error {
+func freeOrder(ctx context.Context, w writing, id string) error {
 	if id == "" {
 		return nil
 	}
-	return hold{merchant: op.merchant, operation: op.reference, fence: op.fence, order: id}.free(ctx, tx)
+	return hold{merchant: w.op.merchant, operation: w.op.reference, fence: w.op.fence, order: id}.free(ctx, w.tx)
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -90,10 +92,8 @@ func (a asker) judge(res result, err error, again bool) ([]byte, error) {
 		return nil, err
 	}
 	if e, ok := errors.AsType[*processor.Error](err); ok && fate == processor.Refused {
-		for _, code := range a.final {
-			if e.Code == code {
-				return encoded(result{Refused: e.Code, Message: e.Message}), nil
-			}
+		if slices.Contains(a.final, e.Code) {
+			return encoded(result{Refused: e.Code, Message: e.Message}), nil
 		}
 	}
 	return nil, onlyonce.NotAppliedError(fmt.Errorf("%w: %w", errNotApplied, err))
@@ -110,7 +110,7 @@ func encoded(res result) []byte {
 // tryLater answers for a processor that took nothing on: the same key is free.
 func (s *Service) tryLater(ctx context.Context, err error) onlyonce.Answer {
 	op := operationOf(ctx)
-	s.cfg.Logger.WarnContext(ctx, "processor took nothing on", "operation", op.reference, "error", err.Error())
+	s.warn(ctx, "processor took nothing on", err, slog.String("operation", op.reference))
 	p := problem(codeProcessorUnavailable, "The processor could not be reached, or took nothing on. No money moved.")
 	p.RetryAfter, p.Operation = time.Second, op.reference
 	return notKept(p)

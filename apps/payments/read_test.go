@@ -40,7 +40,7 @@ func TestBadInputs(t *testing.T) {
 		{"/charges", `{"amount":1500,"currency":"ARS","source":""}`, "source"},
 		{"/charges", `{"amount":1500,"currency":"ARS","source":["tok_visa"]}`, "source"},
 		{"/charges", `{"amount":1500,"currency":"ARS","source":"a\u0000b"}`, "source"},
-		{"/charges", `{"amount":1500,"currency":"ARS","source":"tok_visa","descripton":"x"}`, "descripton"},
+		{"/charges", `{"amount":1500,"currency":"ARS","source":"tok_visa","descr":"x"}`, "descr"},
 		{"/charges", `{"amount":1500,"currency":"ARS","source":"tok_visa","description":null}`, "description"},
 		{"/charges", `{"amount":1500,"currency":"ARS","source":"tok_visa","metadata":[]}`, "metadata"},
 		{"/charges", `{"amount":1500,"currency":"ARS","source":"tok_visa","metadata":{"a":1}}`, "metadata/a"},
@@ -116,42 +116,46 @@ func TestProblemTypesResolve(t *testing.T) {
 
 func TestLists(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		var want []string
-		for _, key := range []string{"a", "b", "c", "d", "e"} {
-			want = append([]string{b.charged(t, key, 100)}, want...)
-		}
-		var got []string
-		path := "/charges?limit=2"
-		for pages := 0; path != ""; pages++ {
-			if pages > 3 {
-				t.Fatal("the list does not end")
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			var want []string
+			for _, key := range []string{"a", "b", "c", "d", "e"} {
+				want = append([]string{b.charged(t, key, 100)}, want...)
 			}
-			r := b.get(t, path).want(t, 200, "")
-			list, _ := r.member(t, "data").([]any)
-			for _, item := range list {
-				object, _ := item.(map[string]any)
-				id, _ := object["id"].(string)
-				got = append(got, id)
+			var got []string
+			path := "/charges?limit=2"
+			for pages := 0; path != ""; pages++ {
+				if pages > 3 {
+					t.Fatal("the list does not end")
+				}
+				r := b.get(t, path).want(t, 200, "")
+				list, _ := r.member(t, "data").([]any)
+				for _, item := range list {
+					object, _ := item.(map[string]any)
+					id, _ := object["id"].(string)
+					got = append(got, id)
+				}
+				path = ""
+				if next, ok := r.member(t, "next_cursor").(string); ok {
+					path = "/charges?limit=2&cursor=" + next
+					b.get(t, "/refunds?cursor="+next).want(t, 400, "invalid_request")
+				}
 			}
-			path = ""
-			if next, ok := r.member(t, "next_cursor").(string); ok {
-				path = "/charges?limit=2&cursor=" + next
-				b.get(t, "/refunds?cursor="+next).want(t, 400, "invalid_request")
+			if strings.Join(got, " ") != strings.Join(want, " ") {
+				t.Errorf("listed %v, want %v", got, want)
 			}
-		}
-		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("listed %v, want %v", got, want)
-		}
-		for query, field := range map[string]string{"limit=0": "limit", "limit=101": "limit", "limit=x": "limit", "cursor=": "cursor", "cursor=abc": "cursor", "foo=1": "foo", "limit=1&limit=2": "limit"} {
-			if r := b.get(t, "/charges?"+query).want(t, 400, "invalid_request"); r.text(t, "field") != field {
-				t.Errorf("%s: %s", query, r.body)
+			for query, field := range map[string]string{"limit=0": "limit", "limit=101": "limit", "limit=x": "limit", "cursor=": "cursor", "cursor=abc": "cursor", "foo=1": "foo", "limit=1&limit=2": "limit"} {
+				if r := b.get(t, "/charges?"+query).want(t, 400, "invalid_request"); r.text(t, "field") != field {
+					t.Errorf("%s: %s", query, r.body)
+				}
 			}
-		}
-		for _, path := range []string{"/refunds", "/orders"} {
-			if r := b.get(t, path).want(t, 200, ""); r.body != `{"data":[],"next_cursor":null}` {
-				t.Errorf("%s: %s", path, r.body)
+			for _, path := range []string{"/refunds", "/orders"} {
+				if r := b.get(t, path).want(t, 200, ""); r.body != `{"data":[],"next_cursor":null}` {
+					t.Errorf("%s: %s", path, r.body)
+				}
 			}
-		}
-	})
+		})
+	}
 }

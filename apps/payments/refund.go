@@ -79,7 +79,7 @@ func (s *Service) createRefund(ctx context.Context, in refundInput) (onlyonce.An
 		return onlyonce.Answer{}, err
 	}
 	return s.engine.Finish(ctx, func(ctx context.Context, tx db.Tx) (onlyonce.Answer, error) {
-		return s.writeRefund(ctx, tx, op, r, res)
+		return s.writeRefund(ctx, writing{tx, op}, r, res)
 	})
 }
 
@@ -115,7 +115,7 @@ func (s *Service) reserveRefund(ctx context.Context, op operation, in refundInpu
 func (s *Service) reserveIn(ctx context.Context, tx db.Tx, op operation, in refundInput) (refund, *onlyonce.Answer, error) {
 	r, err := scanRefund(tx.QueryRow(ctx, selectRefund+" WHERE r.merchant = ? AND r.operation = ?", op.merchant, op.reference))
 	if err == nil {
-		return s.resumeRefund(ctx, tx, op, in, r)
+		return resumeRefund(ctx, writing{tx, op}, in, r)
 	}
 	if !errors.Is(err, db.ErrNoRows) {
 		return refund{}, nil, fmt.Errorf("find refund: %w", err)
@@ -156,18 +156,18 @@ func (s *Service) reserveIn(ctx context.Context, tx db.Tx, op operation, in refu
 }
 
 // resumeRefund goes on with a refund that an earlier attempt noted.
-func (s *Service) resumeRefund(ctx context.Context, tx db.Tx, op operation, in refundInput, r refund) (refund, *onlyonce.Answer, error) {
+func resumeRefund(ctx context.Context, w writing, in refundInput, r refund) (refund, *onlyonce.Answer, error) {
 	switch {
 	case !r.asked(in):
-		a := keyReused(op, r.ID)
+		a := keyReused(w.op, r.ID)
 		return r, &a, nil
 	case r.Status != statusPending:
 		a := r.answer()
 		return r, &a, nil
 	}
-	n, err := tx.Exec(ctx, `UPDATE payments_refunds SET held_fence = ?
+	n, err := w.tx.Exec(ctx, `UPDATE payments_refunds SET held_fence = ?
 		WHERE merchant = ? AND operation = ? AND status = 'pending' AND held_fence <= ?`,
-		op.fence, op.merchant, op.reference, op.fence)
+		w.op.fence, w.op.merchant, w.op.reference, w.op.fence)
 	if err != nil {
 		return r, nil, fmt.Errorf("resume refund: %w", err)
 	}
@@ -178,27 +178,27 @@ func (s *Service) resumeRefund(ctx context.Context, tx db.Tx, op operation, in r
 }
 
 // writeRefund writes what the processor has done.
-func (s *Service) writeRefund(ctx context.Context, tx db.Tx, op operation, r refund, res result) (onlyonce.Answer, error) {
+func (s *Service) writeRefund(ctx context.Context, w writing, r refund, res result) (onlyonce.Answer, error) {
 	r.Status, r.FailureCode = statusSucceeded, res.Refused
 	charge := `UPDATE payments_charges SET refunded = refunded + ? WHERE merchant = ? AND id = ?`
 	if res.Refused != "" {
 		r.Status = statusFailed
 		charge = `UPDATE payments_charges SET reserved = reserved - ? WHERE merchant = ? AND id = ?`
 	}
-	n, err := tx.Exec(ctx, `UPDATE payments_refunds SET status = ?, failure_code = ?, processor_id = ?
+	n, err := w.tx.Exec(ctx, `UPDATE payments_refunds SET status = ?, failure_code = ?, processor_id = ?
 		WHERE merchant = ? AND operation = ? AND status = 'pending'`,
-		r.Status, orNull(r.FailureCode), orNull(res.ID), op.merchant, op.reference)
+		r.Status, orNull(r.FailureCode), orNull(res.ID), w.op.merchant, w.op.reference)
 	if err != nil {
 		return onlyonce.Answer{}, fmt.Errorf("write refund: %w", err)
 	}
 	if n != 1 {
 		return onlyonce.Answer{}, fmt.Errorf("write refund: %s is no longer pending", r.ID)
 	}
-	if _, err := tx.Exec(ctx, charge, r.Amount, op.merchant, r.Charge); err != nil {
+	if _, err := w.tx.Exec(ctx, charge, r.Amount, w.op.merchant, r.Charge); err != nil {
 		return onlyonce.Answer{}, fmt.Errorf("write refund of charge: %w", err)
 	}
 	if r.Status == statusSucceeded {
-		if err := post(ctx, tx, op, transfer{Kind: "refund", Subject: r.ID, Amount: r.Amount, Currency: r.Currency, CreatedAt: s.now()}); err != nil {
+		if err := post(ctx, w, transfer{Kind: "refund", Subject: r.ID, Amount: r.Amount, Currency: r.Currency, CreatedAt: s.now()}); err != nil {
 			return onlyonce.Answer{}, err
 		}
 	}
@@ -224,7 +224,7 @@ func (s *Service) findRefund(ctx context.Context, tx db.Tx, merchant, id string)
 }
 
 func (s *Service) listRefunds(ctx context.Context, tx db.Tx, q pageQuery) ([]item, error) {
-	return collect(ctx, tx, selectRefund+" WHERE r.merchant = ? AND r.seq < ? ORDER BY r.seq DESC LIMIT ?", q, func(row db.Row) (item, error) {
+	return collect(ctx, tx, q.of(selectRefund+" WHERE r.merchant = ? AND r.seq < ? ORDER BY r.seq DESC LIMIT ?"), func(row db.Row) (item, error) {
 		r, err := scanRefund(row)
 		return item{seq: r.seq, value: r}, err
 	})

@@ -16,126 +16,148 @@ func refundBody(charge string, amount int) string {
 
 func TestRefund(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		id := b.charged(t, "c1", 1500)
-		first := b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 201, "")
-		again := b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 201, "")
-		if !again.replayed() || again.body != first.body || first.text(t, "status") != "succeeded" {
-			t.Errorf("replay %s of %s", again.body, first.body)
-		}
-		if got := b.get(t, "/refunds/"+first.text(t, "id")).want(t, 200, ""); got.body != first.body {
-			t.Errorf("the refund reads %s, want %s", got.body, first.body)
-		}
-		b.post(t, "/refunds", "r2", refundBody(id, 901)).want(t, 422, "refund_exceeds_charge")
-		b.post(t, "/refunds", "r3", refundBody("ch_none", 1)).want(t, 422, "unknown_charge")
-		b.post(t, "/refunds", "r4", refundBody(id, 900)).want(t, 201, "")
-		b.post(t, "/refunds", "r5", refundBody(id, 1)).want(t, 422, "refund_exceeds_charge")
-		declined := b.post(t, "/charges", "c2", chargeBody(10, "tok_chargeDeclined")).want(t, 402, "card_declined").text(t, "charge")
-		b.post(t, "/refunds", "r6", refundBody(declined, 1)).want(t, 422, "charge_not_refundable")
-		if got := b.get(t, "/charges/"+id).text(t, "refunded"); got != "1500" {
-			t.Errorf("%s of 1500 are refunded", got)
-		}
-		if got := b.available(t); got != "0" {
-			t.Errorf("balance is %s, want 0", got)
-		}
-		b.once(t, 1, 2)
-	})
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			id := b.charged(t, "c1", 1500)
+			first := b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 201, "")
+			again := b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 201, "")
+			if !again.replayed() || again.body != first.body || first.text(t, "status") != "succeeded" {
+				t.Errorf("replay %s of %s", again.body, first.body)
+			}
+			if got := b.get(t, "/refunds/"+first.text(t, "id")).want(t, 200, ""); got.body != first.body {
+				t.Errorf("the refund reads %s, want %s", got.body, first.body)
+			}
+			b.post(t, "/refunds", "r2", refundBody(id, 901)).want(t, 422, "refund_exceeds_charge")
+			b.post(t, "/refunds", "r3", refundBody("ch_none", 1)).want(t, 422, "unknown_charge")
+			b.post(t, "/refunds", "r4", refundBody(id, 900)).want(t, 201, "")
+			b.post(t, "/refunds", "r5", refundBody(id, 1)).want(t, 422, "refund_exceeds_charge")
+			declined := b.post(t, "/charges", "c2", chargeBody(10, "tok_chargeDeclined")).want(t, 402, "card_declined").text(t, "charge")
+			b.post(t, "/refunds", "r6", refundBody(declined, 1)).want(t, 422, "charge_not_refundable")
+			if got := b.get(t, "/charges/"+id).text(t, "refunded"); got != "1500" {
+				t.Errorf("%s of 1500 are refunded", got)
+			}
+			if got := b.available(t); got != "0" {
+				t.Errorf("balance is %s, want 0", got)
+			}
+			b.once(t, 1, 2)
+		})
+	}
 }
 
 // Parallel refunds under different keys never give back more than was taken.
 func TestParallelRefundsNeverExceed(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		id := b.charged(t, "c1", 1000)
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		given := 0
-		for i := range 30 {
-			wg.Go(func() {
-				r, err := b.try(t.Context(), http.MethodPost, "/refunds", refundBody(id, 70), "Idempotency-Key", "r"+strconv.Itoa(i))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				switch r.status {
-				case 201:
-					given += 70
-				case 422:
-				default:
-					t.Errorf("%d: %s", r.status, r.body)
-				}
-			})
-		}
-		wg.Wait()
-		if given != 980 || b.available(t) != "20" {
-			t.Errorf("%d of 1000 were given back in parts of 70; balance %s", given, b.available(t))
-		}
-		b.once(t, 1, 14)
-	})
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			id := b.charged(t, "c1", 1000)
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			given := 0
+			for i := range 30 {
+				wg.Go(func() {
+					r, err := b.try(t.Context(), http.MethodPost, "/refunds", refundBody(id, 70), "Idempotency-Key", "r"+strconv.Itoa(i))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					switch r.status {
+					case 201:
+						given += 70
+					case 422:
+					default:
+						t.Errorf("%d: %s", r.status, r.body)
+					}
+				})
+			}
+			wg.Wait()
+			if given != 980 || b.available(t) != "20" {
+				t.Errorf("%d of 1000 were given back in parts of 70; balance %s", given, b.available(t))
+			}
+			b.once(t, 1, 14)
+		})
+	}
 }
 
 // A refund in doubt keeps its amount, until it is known what became of it.
 func TestRefundInDoubtIsReserved(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		id := b.charged(t, "c1", 1000)
-		b.loseAnswers()
-		b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 409, "outcome_unknown")
-		b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 409, "outcome_unknown")
-		charge := b.get(t, "/charges/"+id)
-		if charge.text(t, "refund_pending") != "600" || charge.text(t, "refunded") != "0" {
-			t.Errorf("the charge does not show the refund in doubt: %s", charge.body)
-		}
-		b.post(t, "/refunds", "r2", refundBody(id, 401)).want(t, 422, "refund_exceeds_charge")
-		if got := b.get(t, "/refunds").text(t, "next_cursor"); got != "<nil>" {
-			t.Errorf("there is a second page: %s", got)
-		}
-		b.mend()
-		b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 201, "")
-		b.post(t, "/refunds", "r3", refundBody(id, 400)).want(t, 201, "")
-		b.once(t, 1, 2)
-	})
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			id := b.charged(t, "c1", 1000)
+			b.loseAnswers()
+			b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 409, "outcome_unknown")
+			b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 409, "outcome_unknown")
+			charge := b.get(t, "/charges/"+id)
+			if charge.text(t, "refund_pending") != "600" || charge.text(t, "refunded") != "0" {
+				t.Errorf("the charge does not show the refund in doubt: %s", charge.body)
+			}
+			b.post(t, "/refunds", "r2", refundBody(id, 401)).want(t, 422, "refund_exceeds_charge")
+			if got := b.get(t, "/refunds").text(t, "next_cursor"); got != "<nil>" {
+				t.Errorf("there is a second page: %s", got)
+			}
+			b.mend()
+			b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 201, "")
+			b.post(t, "/refunds", "r3", refundBody(id, 400)).want(t, 201, "")
+			b.once(t, 1, 2)
+		})
+	}
 }
 
 // A refund of which an operator has proved that it came to nothing gives its
 // amount back. (X3)
 func TestRefundThatCameToNothing(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		id := b.charged(t, "c1", 1000)
-		b.lose()
-		b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 409, "outcome_unknown")
-		b.mend()
-		b.post(t, "/refunds", "r2", refundBody(id, 400)).want(t, 422, "refund_exceeds_charge")
-		key := onlyonce.Key{Scope: "dev", Value: "r1"}
-		if _, err := b.service.Engine().Settle(t.Context(), onlyonce.Settlement{Key: key, Actor: "op", Reason: "asked the processor"}); err != nil {
-			t.Fatal(err)
-		}
-		b.post(t, "/refunds", "r3", refundBody(id, 400)).want(t, 201, "")
-		if got := b.get(t, "/charges/"+id).text(t, "refund_pending"); got != "0" {
-			t.Errorf("%s are still reserved", got)
-		}
-		// The settled key may run again, and finds less than it wants.
-		b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 422, "refund_exceeds_charge")
-		b.once(t, 1, 1)
-	})
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			id := b.charged(t, "c1", 1000)
+			b.lose()
+			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 409, "outcome_unknown")
+			b.mend()
+			b.post(t, "/refunds", "r2", refundBody(id, 400)).want(t, 422, "refund_exceeds_charge")
+			key := onlyonce.Key{Scope: "dev", Value: "r1"}
+			if _, err := b.service.Engine().Settle(t.Context(), onlyonce.Settlement{Key: key, Actor: "op", Reason: "asked the processor"}); err != nil {
+				t.Fatal(err)
+			}
+			b.post(t, "/refunds", "r3", refundBody(id, 400)).want(t, 201, "")
+			if got := b.get(t, "/charges/"+id).text(t, "refund_pending"); got != "0" {
+				t.Errorf("%s are still reserved", got)
+			}
+			// The settled key may run again, and finds less than it wants.
+			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 422, "refund_exceeds_charge")
+			b.once(t, 1, 1)
+		})
+	}
 }
 
 // A refund that the processor took nothing of gives its amount back by itself.
 func TestRefundThatWasNotSent(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, options{}, func(t *testing.T, b *bundle) {
-		id := b.charged(t, "c1", 1000)
-		f := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"code":"rate_limited"}`, 429) })
-		b.fault.Store(&f)
-		b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 503, "processor_unavailable")
-		if got := b.get(t, "/charges/"+id).text(t, "refund_pending"); got != "0" {
-			t.Errorf("%s are still reserved", got)
-		}
-		b.mend()
-		b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 201, "")
-		b.once(t, 1, 1)
-	})
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			id := b.charged(t, "c1", 1000)
+			f := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, `{"code":"rate_limited"}`, http.StatusTooManyRequests)
+			})
+			b.fault.Store(&f)
+			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 503, "processor_unavailable")
+			if got := b.get(t, "/charges/"+id).text(t, "refund_pending"); got != "0" {
+				t.Errorf("%s are still reserved", got)
+			}
+			b.mend()
+			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 201, "")
+			b.once(t, 1, 1)
+		})
+	}
 }

@@ -3,6 +3,8 @@ package payments
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -167,7 +169,7 @@ func (s *Service) readyz(w http.ResponseWriter, r *http.Request) {
 
 // broken answers for a database that did.
 func (s *Service) broken(w http.ResponseWriter, r *http.Request, err error) {
-	s.cfg.Logger.ErrorContext(r.Context(), "request failed", "pattern", r.Pattern, "error", err.Error())
+	s.warn(r.Context(), "request failed", err, slog.String("pattern", r.Pattern))
 	p := problem(codeUnavailable, "The database did not answer. Try again later.")
 	p.RetryAfter = time.Second
 	refuse(w, p)
@@ -175,9 +177,7 @@ func (s *Service) broken(w http.ResponseWriter, r *http.Request, err error) {
 
 // send writes an answer.
 func send(w http.ResponseWriter, a onlyonce.Answer) {
-	for name, values := range a.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.Header)
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // the caller is gone
 }

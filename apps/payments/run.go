@@ -18,25 +18,30 @@ const housekeepingEvery = time.Minute
 // caller owns the goroutine.
 func (s *Service) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { s.Sweeper().Run(ctx) })
+	running.Go(func() { s.sweeper(ctx).Run(ctx) })
 	running.Go(func() { s.freeHolds(ctx) })
 	running.Wait()
 }
 
-// Sweeper is the housekeeping of the keys, with the service's settings.
-func (s *Service) Sweeper() onlyonce.Sweeper {
+// sweeper is the housekeeping of the keys, with the service's settings.
+func (s *Service) sweeper(ctx context.Context) onlyonce.Sweeper {
 	return onlyonce.Sweeper{
 		Store: s.cfg.DB.Keys(),
 		Every: housekeepingEvery,
 		Swept: func(r onlyonce.SweepResult, err error) {
 			if err != nil {
-				s.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "sweep failed", slog.String("error", err.Error())) //nolint:forbidigo,contextcheck // a callback without a context
+				s.warn(ctx, "sweep failed", err)
 				return
 			}
-			s.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "keys swept", //nolint:forbidigo,contextcheck // a callback without a context
+			s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "keys swept",
 				slog.Int("deleted", r.Deleted), slog.Int("freed", r.Freed), slog.Int("parked", r.Parked), slog.Int("steps", r.Steps))
 		},
 	}
+}
+
+// warn logs what went wrong behind the requests.
+func (s *Service) warn(ctx context.Context, what string, err error, attrs ...slog.Attr) {
+	s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, what, append(attrs, slog.String("error", err.Error()))...)
 }
 
 func (s *Service) freeHolds(ctx context.Context) {
@@ -45,7 +50,7 @@ func (s *Service) freeHolds(ctx context.Context) {
 	for {
 		for _, merchant := range s.cfg.Merchants.names() {
 			if _, err := s.freeStale(ctx, merchant); err != nil && ctx.Err() == nil {
-				s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "holds not looked through", slog.String("error", err.Error()))
+				s.warn(ctx, "holds not looked through", err)
 			}
 		}
 		select {

@@ -46,7 +46,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 		return merchantOf(r.Context()), nil
 	}, oncehttp.Logger(cfg.Logger), oncehttp.MaxBody(maxBody))
 	if err == nil {
-		err = s.mount()
+		err = s.mount() //nolint:contextcheck // a request brings its own
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("new payments service: %w", err), engine.Close(ctx))
@@ -115,6 +115,12 @@ type operation struct {
 	reference string
 	key       string
 	fence     int64
+}
+
+// writing is a transaction that writes for an operation.
+type writing struct {
+	tx db.Tx
+	op operation
 }
 
 // operationOf is the operation a handler runs for. In atomic mode the fence is

@@ -86,7 +86,7 @@ func charge(ts *testscript.TestScript, _ bool, args []string) {
 	if !ok {
 		ts.Fatalf("the first line is %q", line)
 	}
-	go io.Copy(io.Discard, out) //nolint:errcheck // ends with the pipe
+	go io.Copy(io.Discard, out)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for i := 0; i+2 < len(args); i += 3 {

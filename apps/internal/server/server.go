@@ -63,7 +63,6 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.assemble(ctx); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	//nolint:contextcheck // housekeeping outlives the call that starts it
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.running.Go(func() { s.service.Run(running) })

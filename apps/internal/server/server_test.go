@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/onlyonce-go/onlyonce/apps/internal/server"
+	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 )
 
@@ -178,5 +180,63 @@ func TestStartRefuses(t *testing.T) {
 				t.Errorf("error is %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// Two servers on one SQLite file: each key has one charge and one answer.
+func TestTwoServersOnOneFile(t *testing.T) {
+	t.Parallel()
+	cfg, client := config(t), newClient(t)
+	one := start(t, cfg)
+	cfg.Processor = one.ProcessorURL
+	two := start(t, cfg)
+	const keys = 12
+	answers := make([]map[string]bool, keys)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for key := range keys {
+		answers[key] = map[string]bool{}
+		for i := range 4 {
+			wg.Go(func() {
+				url := []string{one.URL, two.URL}[i%2]
+				for {
+					status, body := post(t, client, url, fmt.Sprint("k", key), "tok_visa")
+					if status == http.StatusConflict || status == http.StatusServiceUnavailable {
+						continue // as a client would
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					answers[key][fmt.Sprint(status, " ", body)] = true
+					return
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for key, seen := range answers {
+		if len(seen) != 1 {
+			t.Errorf("key %d got %v", key, seen)
+		}
+	}
+	remote := &processor.Client{BaseURL: one.ProcessorURL, HTTP: client}
+	if stats, err := remote.Stats(t.Context()); err != nil || stats.Charges != keys || len(stats.DuplicateCharges) != 0 {
+		t.Errorf("the processor has %+v, %v", stats, err)
+	}
+}
+
+// With merchants it may be reached from elsewhere.
+func TestMerchantsAllowEveryInterface(t *testing.T) {
+	t.Parallel()
+	_, hash := payments.NewAPIKey()
+	cfg := config(t)
+	var err error
+	if cfg.Merchants, err = payments.ParseMerchants(map[string][]string{"acme": {hash}}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listen = "0.0.0.0:0"
+	s := start(t, cfg)
+	_, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "http://"), "]:")
+	if status, body := post(t, newClient(t), "http://127.0.0.1:"+port, "k1", "tok_visa"); status != http.StatusUnauthorized {
+		t.Errorf("%d %s", status, body)
 	}
 }

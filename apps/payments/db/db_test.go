@@ -27,17 +27,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onEachStore runs a test on SQLite and on PostgreSQL.
-func onEachStore(t *testing.T, test func(t *testing.T, url string)) {
+// stores are what the tests run on: functions that make an empty one.
+func stores() map[string]func(t *testing.T) string {
+	return map[string]func(t *testing.T) string{
+		"sqlite":   sqlite,
+		"postgres": func(t *testing.T) string { t.Helper(); return testserver.Postgres(t) },
+	}
+}
+
+func sqlite(t *testing.T) string {
 	t.Helper()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		test(t, "sqlite:"+filepath.Join(t.TempDir(), "test.db"))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		test(t, testserver.Postgres(t))
-	})
+	return "sqlite:" + filepath.Join(t.TempDir(), "test.db")
 }
 
 func open(t *testing.T, url string) *db.Database {
@@ -79,136 +79,156 @@ const insertProduct = `INSERT INTO payments_products (merchant, id, name, price,
 
 func TestMigrateUpDownUp(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, url string) {
-		d := open(t, url)
-		for round := range 2 {
-			for range 2 { // up to date tables stay as they are
-				if err := d.Migrate(t.Context()); err != nil {
+	for name, store := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := store(t)
+			d := open(t, url)
+			for round := range 2 {
+				for range 2 { // up to date tables stay as they are
+					if err := d.Migrate(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := d.Ping(t.Context()); err != nil {
+					t.Error(err)
+				}
+				exec(t, d, insertProduct, "m", "p", "name", 1, "EUR", 1)
+				if err := d.Migrate(t.Context()); err != nil || count(t, d, "payments_products") != 1 {
+					t.Errorf("round %d: migrating again lost rows, %v", round, err)
+				}
+				if err := d.Unmigrate(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := d.Ping(t.Context()); err != nil {
-				t.Error(err)
+			exec(t, d, "UPDATE payments_schema SET version = 99")
+			if err := d.Migrate(t.Context()); onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), "newer program") {
+				t.Errorf("tables of a later version give %v", err)
 			}
-			exec(t, d, insertProduct, "m", "p", "name", 1, "EUR", 1)
-			if err := d.Migrate(t.Context()); err != nil || count(t, d, "payments_products") != 1 {
-				t.Errorf("round %d: migrating again lost rows, %v", round, err)
-			}
-			if err := d.Unmigrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		exec(t, d, "UPDATE payments_schema SET version = 99")
-		if err := d.Migrate(t.Context()); onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), "newer program") {
-			t.Errorf("tables of a later version give %v", err)
-		}
-	})
+		})
+	}
 }
 
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, url string) {
-		var wg sync.WaitGroup
-		for range 4 {
-			d := open(t, url)
-			wg.Go(func() {
-				if err := d.Migrate(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-	})
+	for name, store := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := store(t)
+			var wg sync.WaitGroup
+			for range 4 {
+				d := open(t, url)
+				wg.Go(func() {
+					if err := d.Migrate(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
 }
 
 // What is printed, applied with another tool, is what Migrate makes.
 func TestPrintedMigrations(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, url string) {
-		var printed bytes.Buffer
-		if err := db.PrintMigrations(&printed, url); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{"CREATE TABLE onlyonce_keys", "CREATE TABLE payments_charges", "INSERT INTO payments_schema"} {
-			if !strings.Contains(strings.ReplaceAll(printed.String(), "IF NOT EXISTS ", ""), want) {
-				t.Errorf("%q is missing", want)
+	for name, store := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := store(t)
+			var printed bytes.Buffer
+			if err := db.PrintMigrations(&printed, url); err != nil {
+				t.Fatal(err)
 			}
-		}
-	})
+			for _, want := range []string{"CREATE TABLE onlyonce_keys", "CREATE TABLE payments_charges", "INSERT INTO payments_schema"} {
+				if !strings.Contains(strings.ReplaceAll(printed.String(), "IF NOT EXISTS ", ""), want) {
+					t.Errorf("%q is missing", want)
+				}
+			}
+		})
+	}
 }
 
 func TestTransactions(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, url string) {
-		d := open(t, url)
-		if err := d.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		failure := errors.New("no")
-		err := d.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
-			if _, err := tx.Exec(ctx, insertProduct, "m", "p", "name?", 1, "EUR", 1); err != nil {
-				return err
+	for name, store := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := store(t)
+			d := open(t, url)
+			if err := d.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
 			}
-			return failure
+			failure := errors.New("no")
+			err := d.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
+				if _, err := tx.Exec(ctx, insertProduct, "m", "p", "name?", 1, "EUR", 1); err != nil {
+					return err
+				}
+				return failure
+			})
+			if !errors.Is(err, failure) || count(t, d, "payments_products") != 0 {
+				t.Errorf("a failed transaction left something, or hid its error: %v", err)
+			}
+			err = d.Read(t.Context(), func(ctx context.Context, tx db.Tx) error {
+				_, err := tx.Exec(ctx, insertProduct, "m", "p", "name", 1, "EUR", 1)
+				return err
+			})
+			if err == nil {
+				t.Error("a reading transaction wrote")
+			}
+			var n int
+			err = d.Read(t.Context(), func(ctx context.Context, tx db.Tx) error {
+				return tx.QueryRow(ctx, "SELECT price FROM payments_products WHERE id = ?", "none").Scan(&n)
+			})
+			if !errors.Is(err, db.ErrNoRows) {
+				t.Errorf("no row gives %v", err)
+			}
 		})
-		if !errors.Is(err, failure) || count(t, d, "payments_products") != 0 {
-			t.Errorf("a failed transaction left something, or hid its error: %v", err)
-		}
-		err = d.Read(t.Context(), func(ctx context.Context, tx db.Tx) error {
-			_, err := tx.Exec(ctx, insertProduct, "m", "p", "name", 1, "EUR", 1)
-			return err
-		})
-		if err == nil {
-			t.Error("a reading transaction wrote")
-		}
-		var n int
-		err = d.Read(t.Context(), func(ctx context.Context, tx db.Tx) error {
-			return tx.QueryRow(ctx, "SELECT price FROM payments_products WHERE id = ?", "none").Scan(&n)
-		})
-		if !errors.Is(err, db.ErrNoRows) {
-			t.Errorf("no row gives %v", err)
-		}
-	})
+	}
 }
 
 // Transactions that meet are all carried out.
 func TestParallelWrites(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, url string) {
-		d := open(t, url)
-		if err := d.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		exec(t, d, insertProduct, "m", "a", "name", 1, "EUR", 100)
-		exec(t, d, insertProduct, "m", "b", "name", 1, "EUR", 100)
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				order := []string{"a", "b"}
-				if i%2 == 0 { // against each other: a deadlock, which is repeated
-					order = []string{"b", "a"}
-				}
-				err := d.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
-					for _, id := range order {
-						if _, err := tx.Exec(ctx, "UPDATE payments_products SET stock = stock - 1 WHERE merchant = ? AND id = ?", "m", id); err != nil {
-							return err
-						}
+	for name, store := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := store(t)
+			d := open(t, url)
+			if err := d.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			exec(t, d, insertProduct, "m", "a", "name", 1, "EUR", 100)
+			exec(t, d, insertProduct, "m", "b", "name", 1, "EUR", 100)
+			var wg sync.WaitGroup
+			for i := range 20 {
+				wg.Go(func() {
+					order := []string{"a", "b"}
+					if i%2 == 0 { // against each other: a deadlock, which is repeated
+						order = []string{"b", "a"}
 					}
-					return nil
+					err := d.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
+						for _, id := range order {
+							if _, err := tx.Exec(ctx, "UPDATE payments_products SET stock = stock - 1 WHERE merchant = ? AND id = ?", "m", id); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
 				})
-				if err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		var sum int
-		if err := d.Read(t.Context(), func(ctx context.Context, tx db.Tx) error {
-			return tx.QueryRow(ctx, "SELECT CAST(sum(stock) AS BIGINT) FROM payments_products").Scan(&sum)
-		}); err != nil || sum != 160 {
-			t.Errorf("%d are left, want 160; %v", sum, err)
-		}
-	})
+			}
+			wg.Wait()
+			var sum int
+			if err := d.Read(t.Context(), func(ctx context.Context, tx db.Tx) error {
+				return tx.QueryRow(ctx, "SELECT CAST(sum(stock) AS BIGINT) FROM payments_products").Scan(&sum)
+			}); err != nil || sum != 160 {
+				t.Errorf("%d are left, want 160; %v", sum, err)
+			}
+		})
+	}
 }
 
 func TestOpenRefuses(t *testing.T) {

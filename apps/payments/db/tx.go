@@ -27,6 +27,7 @@ type Tx interface {
 
 // Row is one row of a result. Scan returns ErrNoRows when there is none.
 type Row interface {
+	// Scan reads the columns in their order.
 	Scan(dest ...any) error
 }
 
