@@ -150,7 +150,7 @@ func TestSweeperDefaults(t *testing.T) {
 	}
 }
 
-// C7, B12: an abandoned attempt that nobody retries is decided by the sweeper,
+// C7, B12, B51: an abandoned attempt that nobody retries is decided by the sweeper,
 // as a takeover would decide it: not before its grace, and what has left an
 // effect is never freed.
 func TestSweeperDecidesAbandonedAttempts(t *testing.T) {

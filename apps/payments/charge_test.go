@@ -121,6 +121,30 @@ func TestUnknownOutcomeIsResolved(t *testing.T) {
 	}
 }
 
+// A declined card whose answer was lost is still declined when it is looked up.
+// (D4)
+func TestLostDecline(t *testing.T) {
+	t.Parallel()
+	for name, open := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, open(t), options{})
+			body := chargeBody(1500, "tok_chargeDeclined")
+			b.loseAnswers()
+			b.post(t, "/charges", "k1", body).want(t, 409, "outcome_unknown")
+			b.mend()
+			first := b.post(t, "/charges", "k1", body).want(t, 402, "card_declined")
+			if again := b.post(t, "/charges", "k1", body); !again.replayed() || again.body != first.body {
+				t.Errorf("the replay differs: %s", again.body)
+			}
+			b.once(t, 0, 0)
+			if s := b.processor.Stats(); s.Declined != 1 {
+				t.Errorf("the processor was asked %d times", s.Declined)
+			}
+		})
+	}
+}
+
 // A refusal that proves that nothing happened frees the key at once. (O2, G2)
 func TestProcessorTookNothing(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,9 @@ type Config struct {
 	// first result; after it nothing is sent again. Default 23 h, an hour less
 	// than the simulated processor remembers.
 	ProcessorMemory time.Duration
+	// SettleTimeout is how long a request waits for its answer to be stored
+	// before its caller gets a 503. Default 10 s.
+	SettleTimeout time.Duration
 	// Logger is told of refusals, replays and doubts. Default: nobody is.
 	Logger *slog.Logger
 	// Now is the clock of business rows. Default time.Now.

@@ -37,7 +37,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	if err := s.seed(ctx); err != nil {
 		return nil, fmt.Errorf("new payments service: %w", err)
 	}
-	engine, err := onlyonce.NewTx[db.Tx](cfg.DB.Keys(), onlyonce.Config{Observer: observer{cfg.Logger}})
+	engine, err := onlyonce.NewTx[db.Tx](cfg.DB.Keys(), onlyonce.Config{Observer: observer{cfg.Logger}, SettleTimeout: cfg.SettleTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("new payments service: %w", err)
 	}

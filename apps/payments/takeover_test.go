@@ -49,7 +49,7 @@ func newCrashing(t *testing.T, b *bundle, store string, after bool) *crashing {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	c.service, err = payments.New(t.Context(), payments.Config{
-		DB: c.db, Lease: lease, Logger: slog.New(slog.DiscardHandler),
+		DB: c.db, Lease: lease, SettleTimeout: lease, Logger: slog.New(slog.DiscardHandler),
 		Processor: &processor.Client{BaseURL: remote.URL, HTTP: &http.Client{Transport: transport}},
 	})
 	if err != nil {

@@ -52,7 +52,7 @@ func TestKill(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			store, servers := open(t)
-			f := newFleet(t, store, servers, 48)
+			f := newFleet(t, store, servers, window/2)
 			f.source = sources
 			s := newSeen()
 			f.stormWithKills(t, s)
@@ -100,6 +100,9 @@ func (f *fleet) stormWithKills(t *testing.T, s *seen) {
 			<-woken
 		}
 		f.restart(t, r.IntN(len(f.servers)))
+		f.mu.Lock()
+		f.keys += window / 4 // new keys all the time, or kills would meet replays only
+		f.mu.Unlock()
 	}
 	stop()
 	wg.Wait()

@@ -21,7 +21,7 @@ type fleet struct {
 	mu        sync.Mutex
 	servers   []*process
 	client    *http.Client
-	keys      int
+	keys      int // how many there are; grows during a storm with kills
 	// source gives each key's card.
 	source func(key int) string
 }
@@ -133,9 +133,14 @@ func (f *fleet) storm(ctx context.Context, s *seen, clients, requests int) {
 	wg.Wait()
 }
 
-// random sends one attempt of a random key.
+// window is how many keys are under way at a time.
+const window = 100
+
+// random sends one attempt of a random key of the latest ones.
 func (f *fleet) random(ctx context.Context, s *seen, r *rand.Rand, server int) {
-	key := r.IntN(f.keys)
+	f.mu.Lock()
+	key := f.keys - 1 - r.IntN(min(f.keys, window))
+	f.mu.Unlock()
 	a, err := f.attempt(ctx, key, server)
 	if err != nil {
 		pause(ctx, 20*time.Millisecond) // nobody is there
@@ -150,18 +155,27 @@ func (f *fleet) settle(ctx context.Context, t *testing.T, s *seen) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
-	for key := range f.keys {
+	const clients = 48
+	for c := range clients {
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				if a, err := f.attempt(ctx, key, key); err == nil && s.final(key, a) {
-					return
-				}
-				pause(ctx, time.Second)
+			for key := c; key < f.keys; key += clients {
+				f.patient(ctx, t, s, key)
 			}
-			t.Errorf("key %d was never answered", key)
 		})
 	}
 	wg.Wait()
+}
+
+// patient retries one key until it has its answer.
+func (f *fleet) patient(ctx context.Context, t *testing.T, s *seen, key int) {
+	t.Helper()
+	for ctx.Err() == nil {
+		if a, err := f.attempt(ctx, key, key); err == nil && s.final(key, a) {
+			return
+		}
+		pause(ctx, time.Second)
+	}
+	t.Errorf("key %d was never answered", key)
 }
 
 // processorStats is what the processor counted.
@@ -205,7 +219,7 @@ func (f *fleet) judge(t *testing.T, succeeded int) {
 func (f *fleet) judgeKeys(t *testing.T) {
 	t.Helper()
 	for state, want := range map[string]int{"completed": f.keys, "in_doubt": 0, "in_progress": 0, "failed_retryable": 0} {
-		out, errs, code := run(t, "keys", "list", "--store", f.store, "--state", state, "--json")
+		out, errs, code := run(t, "keys", "list", "--store", f.store, "--state", state, "--limit", "0", "--json")
 		if code != 0 {
 			t.Fatalf("keys list: exit %d: %s", code, errs)
 		}

@@ -116,7 +116,7 @@ func parseAnswer(text []byte) (onlyonce.Answer, error) {
 			return onlyonce.Answer{}, fmt.Errorf("read answer: header %s is neither a string nor a list of strings", name)
 		}
 	}
-	body := []byte(file.Body)
+	body := append([]byte{}, file.Body...) // empty is not absent
 	var plain string
 	if json.Unmarshal(file.Body, &plain) == nil {
 		body = []byte(plain)
