@@ -26,6 +26,8 @@ type Attempt struct {
 	steps map[stepID]*StepRecord
 	// read is a moment before steps were read.
 	read time.Time
+	// changed: a recorded step no longer fits what the handler asks for.
+	changed bool
 	// seen counts how often each name was used in this run.
 	seen map[string]int
 	// finished is set once Finish has committed.
@@ -118,4 +120,17 @@ func (a *Attempt) renew(ctx context.Context) (bool, error) {
 		a.trust(asked, lease)
 	}
 	return held, err
+}
+
+// prolong keeps the key while what the attempt left is being settled: a
+// takeover meanwhile would run the operation again. A failure is no matter here,
+// the settling write decides.
+func (a *Attempt) prolong(ctx context.Context) {
+	if a.leaseLeft() > a.op.Lease/2 {
+		return
+	}
+	asked := now()
+	if held, err := a.e.store.Renew(ctx, a.owner, a.op.Lease); err == nil && held {
+		a.trust(asked, a.op.Lease)
+	}
 }

@@ -12,6 +12,10 @@ type claimant struct {
 	e     *Engine
 	form  Form // under the operation's present policy
 	claim ClaimRequest
+	// judged: the store has given a verdict on the key.
+	judged bool
+	// recovering: what runs under the key is the operation's Recover function.
+	recovering bool
 }
 
 func (e *Engine) newClaimant(ctx context.Context, j job) (*claimant, error) {
@@ -96,32 +100,34 @@ func (c *claimant) consider(ctx context.Context, claim Claim) (done bool, err er
 
 // claimOnce asks the store, repeating what is safe to repeat.
 func (c *claimant) claimOnce(ctx context.Context) (claim Claim, asked time.Time, err error) {
-	uncertain := false
-	err = c.e.repeat(ctx, func(ctx context.Context) error {
+	uncertain, err := c.e.repeat(ctx, func(ctx context.Context) error {
 		var err error
 		asked = now()
 		claim, err = c.e.store.Claim(ctx, c.claim)
-		uncertain = uncertain || errors.Is(err, ErrUncertain)
 		return err
 	})
 	if err == nil {
+		c.judged = true
 		return claim, asked, nil
 	}
 	if uncertain {
+		// The claim may stand, and is about to be given back: nobody may run
+		// beside it.
+		c.judged = true
 		c.undoClaim(ctx)
 	}
 	c.observe(ctx, Event{Kind: EventStoreFailed, Err: err})
-	failure := unavailable("claim key", err)
-	// A claim that may stand is about to be given back: nobody may run beside it.
-	failure.unreachable = !uncertain
-	return Claim{}, asked, failure
+	return Claim{}, asked, unavailable("claim key", err)
 }
+
+// undoPause is the longest pause between two tries to give a claim back.
+const undoPause = 5 * time.Second
 
 // undoClaim gives back a claim that may have been made although the store's
 // reply was lost and the caller was told that nothing ran. Without this the
 // key would look like a crashed attempt.
 func (c *claimant) undoClaim(ctx context.Context) {
-	c.e.behind(ctx, func(ctx context.Context) error {
+	c.e.behind(ctx, undoPause, func(ctx context.Context) error {
 		claim, err := c.e.store.Claim(ctx, c.claim)
 		if err != nil || !claim.Verdict.Owns() {
 			return err
@@ -199,7 +205,7 @@ func (c *claimant) formFor(ctx context.Context, rec Record) (Form, Secret, error
 // park puts somebody else's crashed attempt in doubt. Losing that race is
 // fine: the next claim sees what became of the key.
 func (c *claimant) park(ctx context.Context, rec Record) error {
-	err := c.e.repeat(ctx, func(ctx context.Context) error {
+	_, err := c.e.repeat(ctx, func(ctx context.Context) error {
 		_, err := c.e.store.Park(ctx, ParkRequest{Owner: rec.Owner(), Reason: ReasonAbandoned, LeaseOver: true})
 		return err
 	})
@@ -263,7 +269,7 @@ func (c *claimant) replay(ctx context.Context, rec Record) Result {
 func (c *claimant) peek(ctx context.Context) (Result, bool, error) {
 	var rec Record
 	var found bool
-	err := c.e.repeat(ctx, func(ctx context.Context) error {
+	_, err := c.e.repeat(ctx, func(ctx context.Context) error {
 		var err error
 		rec, found, err = c.e.store.Get(ctx, c.req.Key)
 		return err

@@ -33,10 +33,13 @@ func (c Config) WithDefaults() Config {
 
 // Engine runs operations at most once per key. It is safe for concurrent use.
 type Engine struct {
-	store   Store
-	cfg     Config
-	vault   *vault
-	named   mismatchLimit
+	store Store
+	cfg   Config
+	vault *vault
+	named mismatchLimit
+
+	mu      sync.Mutex
+	closed  bool
 	pending sync.WaitGroup
 	// closing ends what goes on behind requests.
 	closing context.Context //nolint:containedctx // the engine's own lifetime
@@ -51,10 +54,8 @@ func New(store Store, cfg Config) (*Engine, error) {
 	if cfg.Secrets.Current.ID == "" && settings == nil {
 		return nil, configError("Secrets", "is required: the %s store keeps no settings", store.Features().Name)
 	}
-	if cfg.Secrets.Current.ID != "" {
-		if err := cfg.Secrets.validate(); err != nil {
-			return nil, err
-		}
+	if err := cfg.Secrets.validate(); err != nil {
+		return nil, err
 	}
 	if cfg.SettleTimeout < 0 {
 		return nil, configError("SettleTimeout", "must not be negative, got %v", cfg.SettleTimeout)
@@ -63,10 +64,14 @@ func New(store Store, cfg Config) (*Engine, error) {
 	return &Engine{store: store, cfg: cfg, vault: newVault(cfg.Secrets, settings), closing: ctx, close: cancel}, nil
 }
 
-// Close waits for answers that are still being stored, until ctx ends; what is
-// then left keeps its lease and is decided as after a crash. No operation may
-// be started afterwards.
+// Close refuses new operations and waits for those under way, and for answers
+// that are still being stored, until ctx ends. What is then left keeps its
+// lease and is decided as after a crash; a handler that still runs settles its
+// key if it can.
 func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		e.pending.Wait()
@@ -77,10 +82,23 @@ func (e *Engine) Close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		e.close()
-		<-done
 		return &Error{Code: CodeUncertain, Op: "close engine", Hint: "some answers were not stored yet; their keys are decided when their leases end", Err: ctx.Err()}
 	}
+}
+
+// enter begins an operation, which Close waits for; false once it was called.
+// Whoever has entered may begin more, behind itself.
+func (e *Engine) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.pending.Add(1)
+	}
+	return !e.closed
+}
+
+func errClosed() *Error {
+	return unavailable("begin operation", errors.New("the engine is closed"))
 }
 
 // Store is the engine's store.
@@ -158,6 +176,10 @@ type job struct {
 }
 
 func (e *Engine) do(ctx context.Context, j job, handler HandlerFunc) (Result, error) {
+	if !e.enter() {
+		return Result{}, errClosed()
+	}
+	defer e.pending.Done()
 	c, err := e.newClaimant(ctx, j)
 	if err != nil {
 		return e.refuse(ctx, c, handler, err)
@@ -171,13 +193,13 @@ func (e *Engine) do(ctx context.Context, j job, handler HandlerFunc) (Result, er
 			return c.replay(ctx, claim.Record), nil
 		}
 		work := handler
-		recovering := j.mode == modeWrap && claim.From == InDoubt
-		if recovering {
+		c.recovering = j.mode == modeWrap && claim.From == InDoubt
+		if c.recovering {
 			record := claim.Record
 			work = func(ctx context.Context) (Answer, error) { return j.op.Recover(ctx, record) }
 		}
 		res, err := c.run(ctx, claim, asked, work)
-		if recovering && res.State == FailedRetryable {
+		if c.recovering && res.State == FailedRetryable {
 			// Recover proved that nothing happened: now the handler may run.
 			c.again()
 			continue
@@ -192,22 +214,27 @@ func (e *Engine) refuse(ctx context.Context, c *claimant, handler HandlerFunc, e
 	if c == nil {
 		return Result{}, err
 	}
-	if failure, ok := errors.AsType[*Error](err); !c.op.FailOpen || !ok || !failure.unreachable {
+	// Once the store has said anything about the key, nobody runs beside it.
+	if !c.op.FailOpen || c.mode != modeWrap || c.judged || !errors.Is(err, ErrUnreachable) {
 		c.observe(ctx, Event{Kind: EventRefused, Code: CodeOf(err)})
 		return Result{}, err
 	}
 	c.observe(ctx, Event{Kind: EventUnprotected, Err: err})
-	hctx, cancel := context.WithTimeout(ctx, c.op.Deadline)
+	hctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.op.Deadline)
 	defer cancel()
 	answer, err := guard(func() (Answer, error) { return handler(hctx) })
 	if err != nil {
-		return Result{}, &Error{Code: CodeHandlerFailed, Op: "run handler unprotected", Operation: c.req.Key.Operation(), Err: err}
+		return Result{}, &Error{
+			Code: CodeOutcomeUnknown, Op: "run handler unprotected", Operation: c.req.Key.Operation(), Err: err,
+			Hint: "the store was out of reach and the operation failed: whether it took effect is not recorded anywhere",
+		}
 	}
 	return Result{Answer: answer, Status: Unprotected}, nil
 }
 
-// Peek answers from the record of a key, if there is one, and never runs or
-// claims anything. A transport uses it when a request is refused by pure
+// Peek answers from the record of a key, if there is one. It runs nothing and
+// claims nothing; the operation's policy is stored as for any request. A
+// transport uses it when a request is refused by pure
 // syntax: a late retry is answered by its record, not by a stricter deploy
 // (rule O1). It returns false when there is nothing to answer with.
 func (e *Engine) Peek(ctx context.Context, op Op, req Request) (Result, bool, error) {

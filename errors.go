@@ -54,6 +54,9 @@ const (
 	// CodeUncertain: the store may or may not have done what it was asked.
 	// Repeat it with the same attempt token; never conclude from reading.
 	CodeUncertain Code = "store_outcome_unknown"
+	// CodeUnreachable: no connection to the store could be had; nothing was
+	// sent. It alone lets an operation with FailOpen run.
+	CodeUnreachable Code = "store_unreachable"
 	// CodeConfig: a setting is wrong; the message names the field.
 	CodeConfig Code = "invalid_config"
 	// CodeInTx: an outside call was tried while a transaction was open.
@@ -77,12 +80,14 @@ var (
 	ErrConflict = &Error{Code: CodeConflict}
 	// ErrUncertain is what a store returns when a commit's reply was lost.
 	ErrUncertain = &Error{Code: CodeUncertain}
+	// ErrUnreachable is what a store returns when it could not be reached.
+	ErrUnreachable = &Error{Code: CodeUnreachable}
 	// ErrInTx is returned by Step and Call inside an open transaction.
 	ErrInTx = &Error{Code: CodeInTx}
 )
 
 // Error is the one error type of this module. Code says what kind it is and is
-// what errors.Is compares; Op, Key and Hint help the person who reads it.
+// what errors.Is compares; Op, Operation and Hint help the person who reads it.
 type Error struct {
 	Code Code
 	// Op is what was being done: "claim key", "complete key".
@@ -99,10 +104,6 @@ type Error struct {
 	Operation string
 	// Err is the cause, for logs; it is not shown to callers.
 	Err error
-
-	// unreachable: the store failed, as opposed to holding what this process
-	// cannot judge.
-	unreachable bool
 }
 
 // Error gives the code, the operation, the hint and the cause, in that order.
@@ -149,7 +150,7 @@ func CodeOf(err error) Code {
 func SafeToRetry(err error) bool {
 	switch CodeOf(err) {
 	case CodeInProgress, CodeOutcomeUnknown, CodeResourceBusy, CodeStoreUnavailable,
-		CodeHandlerFailed, CodeLeaseLost, CodeConflict, CodeUncertain:
+		CodeHandlerFailed, CodeLeaseLost, CodeConflict, CodeUncertain, CodeUnreachable:
 		return true
 	default:
 		return false

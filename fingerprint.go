@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"slices"
 )
 
@@ -70,8 +71,17 @@ type Secret struct {
 	Key []byte
 }
 
-// String names the secret and keeps its key out of logs.
+// String names the secret and keeps its key out of logs, as do the others.
 func (s Secret) String() string { return "secret " + s.ID }
+
+// GoString is String.
+func (s Secret) GoString() string { return s.String() }
+
+// LogValue is String.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText is String: a secret is configuration that is never written.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Keyring is the secret that new records are written with, and older ones that
 // must outlive the records written with them (rule F7).
@@ -80,11 +90,21 @@ type Keyring struct {
 	Old     []Secret
 }
 
+// validate accepts no secrets at all, or a current one and old ones, each whole
+// and with an ID of its own.
 func (k Keyring) validate() error {
+	if k.Current.ID == "" && len(k.Current.Key) == 0 && len(k.Old) == 0 {
+		return nil
+	}
+	seen := map[string]bool{}
 	for _, s := range append([]Secret{k.Current}, k.Old...) {
-		if s.ID == "" || len(s.ID) > 32 || len(s.Key) < 16 {
+		switch {
+		case s.ID == "" || len(s.ID) > 32 || len(s.Key) < 16:
 			return configError("Secrets", "each secret needs an ID of 1 to 32 characters and a key of at least 16 bytes")
+		case seen[s.ID]:
+			return configError("Secrets", "two secrets have the ID %s", s.ID)
 		}
+		seen[s.ID] = true
 	}
 	return nil
 }

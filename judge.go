@@ -37,6 +37,9 @@ func Judge(rec Record, req ClaimRequest, now time.Time) (verdict Verdict, write 
 	case Completed:
 		return Replay, false
 	case FailedRetryable:
+		if rec.Abandon == AbandonResume && req.Abandon != AbandonResume {
+			return Doubtful, false // its finished steps can be continued by steps only
+		}
 		return Resumed, true
 	case InDoubt:
 		if req.Resolve {

@@ -58,20 +58,22 @@ func (j judgement) expected(t *testing.T) (onlyonce.Verdict, bool) {
 	mayTakeOver := j.recorded == onlyonce.AbandonRerun && j.asked == onlyonce.AbandonRerun ||
 		j.recorded == onlyonce.AbandonResume && j.asked == onlyonce.AbandonResume
 
+	leavesSteps := j.recorded == onlyonce.AbandonResume && j.asked != onlyonce.AbandonResume
 	type verdict struct {
 		verdict onlyonce.Verdict
 		write   bool
 	}
 	due := map[verdict]bool{
-		{onlyonce.Won, true}:        absent,
-		{onlyonce.Won, false}:       itsOwn && j.first,
-		{onlyonce.Resumed, false}:   itsOwn && !j.first,
-		{onlyonce.Mismatch, false}:  other,
-		{onlyonce.Replay, false}:    same && j.state == onlyonce.Completed,
-		{onlyonce.Doubtful, false}:  same && j.state == onlyonce.InDoubt && !j.resolve,
+		{onlyonce.Won, true}:       absent,
+		{onlyonce.Won, false}:      itsOwn && j.first,
+		{onlyonce.Resumed, false}:  itsOwn && !j.first,
+		{onlyonce.Mismatch, false}: other,
+		{onlyonce.Replay, false}:   same && j.state == onlyonce.Completed,
+		{onlyonce.Doubtful, false}: same && j.state == onlyonce.InDoubt && !j.resolve ||
+			same && j.state == onlyonce.FailedRetryable && leavesSteps,
 		{onlyonce.Busy, false}:      running && !j.over,
 		{onlyonce.Abandoned, false}: running && j.over && !mayTakeOver,
-		{onlyonce.Resumed, true}: same && j.state == onlyonce.FailedRetryable ||
+		{onlyonce.Resumed, true}: same && j.state == onlyonce.FailedRetryable && !leavesSteps ||
 			same && j.state == onlyonce.InDoubt && j.resolve ||
 			running && j.over && mayTakeOver,
 	}

@@ -109,7 +109,7 @@ func TestEvents(t *testing.T) {
 			w.Wrap(t.Context(), recovers, keyed("k", "x"), ok)
 		}, []string{
 			"parked: " + onlyonce.ReasonAbandoned, "resumed",
-			"released: the handler declared that it had no effect", "resumed", "completed",
+			"released: recovering it proved that it had no effect", "resumed", "completed",
 		}},
 		"conflict": {
 			faults{storefault.Claim: {{Before: onlyonce.ErrConflict}, {After: onlyonce.ErrUncertain}}},

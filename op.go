@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // Defaults of an Op.
@@ -65,9 +66,10 @@ type Op struct {
 	// transport that keeps only some headers or bounds the body. It must keep
 	// status and Outcome. nil stores all of it.
 	Stored func(Answer) Answer
-	// FailOpen runs the handler unprotected when the store cannot be reached.
-	// It is counted, and the result says so. Default false: 503 (rule C11). In
-	// atomic mode it means nothing: without the store there is no transaction.
+	// FailOpen runs a wrapped handler unprotected when the store says that it
+	// cannot be reached (ErrUnreachable), before anything is known of the key.
+	// It is counted, and the result says so. Default false: 503 (rule C11).
+	// Atomic and Steps cannot do without the store and ignore it.
 	FailOpen bool
 }
 
@@ -98,7 +100,7 @@ func (o Op) atomic() Op {
 // Validate joins all that is wrong with the operation, naming the fields.
 func (o Op) Validate() error {
 	var errs []error
-	if o.Name == "" || len(o.Name) > 255 || hasControl(o.Name) {
+	if o.Name == "" || len(o.Name) > 255 || hasControl(o.Name) || !utf8.ValidString(o.Name) {
 		errs = append(errs, configError("Op.Name", "must have 1 to 255 printable characters"))
 	}
 	if o.Lease < 0 || (o.Lease > 0 && o.Lease < 100*time.Millisecond) || o.Lease > 24*time.Hour {

@@ -16,7 +16,8 @@ type run struct {
 	answer     Answer
 	failed     bool // error, panic or Goexit: there is no answer
 	outcome    Outcome
-	unfinished bool // a step has begun and has no end
+	unfinished bool // a step has begun and has no end, or has changed
+	recovering bool // it was the Recover function that ran
 }
 
 // decide is the table of rules O2 to O5: store whatever may have had an
@@ -26,9 +27,12 @@ func decide(r run) (act action, reason string) {
 		// An unfinished step cannot be declared away.
 		return actPark, ReasonUnfinishedStep
 	}
+	if r.recovering {
+		return decideRecovered(r)
+	}
 	switch r.outcome {
 	case Final:
-		if !r.failed {
+		if !r.failed && r.answer.Status >= 200 && r.answer.Status <= 599 {
 			return actComplete, ""
 		}
 	case NotApplied:
@@ -43,9 +47,31 @@ func decide(r run) (act action, reason string) {
 			return actPark, ReasonFailed
 		}
 		return actRelease, "the handler failed without effect"
-	case r.answer.Status == 401, r.answer.Status == 403, r.answer.Status == 425, r.answer.Status == 429:
+	case refusing(r.answer.Status):
 		return actRelease, "refused by the handler"
 	default:
 		return actComplete, ""
+	}
+}
+
+// refusing are the statuses of a handler that has turned the caller away.
+func refusing(status int) bool {
+	return status == 401 || status == 403 || status == 425 || status == 429
+}
+
+// decideRecovered judges a Recover function. It was asked what happened: only
+// its explicit word frees the key, and whatever is no answer leaves it in
+// doubt. On5xx speaks of the handler, not of it.
+func decideRecovered(r run) (act action, reason string) {
+	status := r.answer.Status
+	final := r.outcome == Final && status >= 200 && status <= 599
+	byStatus := r.outcome == ByStatus && status >= 200 && status < 500 && status != 408 && !refusing(status)
+	switch {
+	case !r.failed && r.outcome == NotApplied:
+		return actRelease, "recovering it proved that it had no effect"
+	case !r.failed && (final || byStatus):
+		return actComplete, ""
+	default:
+		return actPark, ReasonNotRecovered
 	}
 }

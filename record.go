@@ -72,10 +72,15 @@ const (
 	ReasonAbandoned = "abandoned: the attempt's lease ran out"
 	// ReasonUnfinishedStep: a step has begun and its end is not recorded.
 	ReasonUnfinishedStep = "a step has begun and its outcome is not known"
+	// ReasonUnansweredStep: an effect happened and nobody has come for its
+	// answer.
+	ReasonUnansweredStep = "a step is done and the operation was never answered"
 	// ReasonFailed: the handler failed where it may have had an effect.
 	ReasonFailed = "the handler failed after it may have had an effect"
 	// ReasonDeclared: the handler said that it does not know.
 	ReasonDeclared = "the handler declared its outcome unknown"
+	// ReasonNotRecovered: the Recover function gave no answer.
+	ReasonNotRecovered = "what became of it could not be found out yet"
 	// ReasonNotRun: a claim was given back before anything ran.
 	ReasonNotRun = "the claim was given back: the handler did not run"
 	// ReasonSweptFree: nobody retried an abandoned attempt that left no effect.

@@ -44,7 +44,7 @@ func TestRepeat(t *testing.T) {
 					told++
 				})}}
 				tries := 0
-				err := e.repeat(t.Context(), func(context.Context) error {
+				_, err := e.repeat(t.Context(), func(context.Context) error {
 					tries++
 					if tries > len(c.errs) {
 						return nil
@@ -67,7 +67,7 @@ func TestRepeatEndsWithItsContext(t *testing.T) {
 		gaveUp := errors.New("gave up")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		tries := 0
-		err := e.repeat(ctx, func(context.Context) error {
+		_, err := e.repeat(ctx, func(context.Context) error {
 			tries++
 			cancel(gaveUp)
 			return ErrUncertain

@@ -2,7 +2,6 @@ package onlyonce
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -22,6 +21,7 @@ func (c *claimant) run(ctx context.Context, claim Claim, asked time.Time, handle
 	begun := now()
 	answer, err := a.execute(ctx, handler)
 	end := ended{answer: answer, err: err, took: now().Sub(begun)}
+	end.run.recovering = c.recovering
 	if a.finished != nil {
 		end.answer, end.settled = *a.finished, a.settled
 		return c.completed(ctx, a, end)
@@ -88,7 +88,7 @@ func (end *ended) decide(a *Attempt) {
 	}
 	end.run = run{
 		mode: a.mode, on5xx: a.op.On5xx, answer: end.answer, failed: end.err != nil,
-		outcome: end.answer.Outcome, unfinished: a.unfinished(),
+		outcome: end.answer.Outcome, unfinished: a.unfinished(), recovering: end.run.recovering,
 	}
 	if end.run.outcome == ByStatus {
 		end.run.outcome = a.declaredOutcome()
@@ -102,49 +102,48 @@ func (a *Attempt) declaredOutcome() Outcome {
 	return a.declared
 }
 
-// complete stores the answer, in its own time and whatever became of the
-// caller. What cannot be stored in time is stored behind the request; the key
-// stays claimed and is never released (rule O6).
-func (c *claimant) complete(ctx context.Context, a *Attempt, answer Answer) (Settled, error) {
+// settleWith makes the write that settles a key, in its own time and whatever
+// became of the caller. Meanwhile the key stays the attempt's. What cannot be
+// written in time is written behind the request: an outcome that is known here
+// must not be left to whoever comes when the lease is over.
+func (c *claimant) settleWith(ctx context.Context, a *Attempt, write func(context.Context) (held bool, err error)) (held bool, err error) {
 	ctx = context.WithoutCancel(ctx)
-	var settled Settled
-	store := func(ctx context.Context) error {
+	err = c.e.insist(ctx, func(ctx context.Context) error {
+		a.prolong(ctx)
 		var err error
-		settled, err = c.e.store.Complete(ctx, a.owner, answer)
+		held, err = write(ctx)
 		return err
-	}
-	err := c.e.insist(ctx, store)
+	})
 	if err == nil {
-		return settled, nil
+		return held, nil
 	}
 	c.observe(ctx, Event{Kind: EventStoreFailed, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Err: err})
-	c.e.behind(ctx, func(ctx context.Context) error {
-		settled, err := c.e.store.Complete(ctx, a.owner, answer)
-		if err == nil && !settled.Held {
+	c.e.behind(ctx, min(a.op.Lease/4, 5*time.Second), func(ctx context.Context) error {
+		a.prolong(ctx)
+		held, err := write(ctx)
+		if err == nil && !held {
 			c.contradiction(ctx, a)
 		}
 		return err
 	})
+	return false, err
+}
+
+// complete stores the answer. Nothing is sent before it is stored, and the key
+// is never released (rule O6).
+func (c *claimant) complete(ctx context.Context, a *Attempt, answer Answer) (Settled, error) {
+	var settled Settled
+	_, err := c.settleWith(ctx, a, func(ctx context.Context) (bool, error) {
+		s, err := c.e.store.Complete(ctx, a.owner, answer)
+		settled = s
+		return s.Held, err
+	})
+	if err == nil {
+		return settled, nil
+	}
 	return Settled{}, &Error{
 		Code: CodeStoreUnavailable, Op: "complete key", Operation: a.Operation(), RetryAfter: time.Second, Err: err,
 		Hint: "the operation ran and its answer is still being stored; ask again with the same key",
-	}
-}
-
-// insist repeats a settling write until it succeeds or its time is over,
-// whatever the error: the handler has run, so nothing is lost by asking again.
-func (e *Engine) insist(ctx context.Context, fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.SettleTimeout)
-	defer cancel()
-	for try := 0; ; try++ {
-		err := fn(ctx)
-		if err == nil {
-			return nil
-		}
-		e.cfg.Observer.Observe(ctx, Event{Kind: EventStoreRetried, Err: err})
-		if !wait(ctx, backoff(try, 5*time.Millisecond, time.Second)) {
-			return err
-		}
 	}
 }
 
@@ -181,22 +180,15 @@ func (c *claimant) lost(ctx context.Context, a *Attempt) (Result, error) {
 	return res, err
 }
 
-// release frees the key. A failure to do so is safe: the lease ends and the
-// next attempt decides.
+// release frees the key.
 func (c *claimant) release(ctx context.Context, a *Attempt, end ended) (Result, error) {
-	ctx = context.WithoutCancel(ctx)
-	var held bool
-	err := c.e.insist(ctx, func(ctx context.Context) error {
-		var err error
-		held, err = c.e.store.Release(ctx, a.owner, end.reason)
-		return err
+	held, err := c.settleWith(ctx, a, func(ctx context.Context) (bool, error) {
+		return c.e.store.Release(ctx, a.owner, end.reason)
 	})
-	switch {
-	case err != nil:
-		c.observe(ctx, Event{Kind: EventStoreFailed, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Err: err})
-	case !held:
+	if err == nil && !held {
 		return c.lost(ctx, a)
-	default:
+	}
+	if err == nil {
 		c.observe(ctx, Event{Kind: EventReleased, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: end.reason, Took: end.took})
 	}
 	return a.freed(end)
@@ -208,35 +200,35 @@ func (a *Attempt) freed(end ended) (Result, error) {
 	if end.err == nil {
 		return res, nil
 	}
-	if e, ok := errors.AsType[*Error](end.err); ok && e.Code == CodeStoreUnavailable {
-		return res, e
-	}
-	return res, &Error{
+	failed := &Error{
 		Code: CodeHandlerFailed, Op: "run handler", Operation: a.Operation(), Err: end.err,
 		Hint: "nothing was done; send the same request again with the same key",
 	}
+	if CodeOf(end.err) == CodeStoreUnavailable {
+		failed.Code, failed.RetryAfter = CodeStoreUnavailable, time.Second
+	}
+	return res, failed
 }
 
 // doubtful parks the key. The caller gets the handler's own failure, or is
 // told that the outcome is not known; never an unstored success.
 func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended) (Result, error) {
-	ctx = context.WithoutCancel(ctx)
-	var held bool
-	err := c.e.insist(ctx, func(ctx context.Context) error {
-		var err error
-		held, err = c.e.store.Park(ctx, ParkRequest{Owner: a.owner, Reason: end.reason})
-		return err
+	held, err := c.settleWith(ctx, a, func(ctx context.Context) (bool, error) {
+		return c.e.store.Park(ctx, ParkRequest{Owner: a.owner, Reason: end.reason})
 	})
-	switch {
-	case err != nil:
-		c.observe(ctx, Event{Kind: EventStoreFailed, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Err: err})
-	case !held:
+	if err == nil && !held {
 		return c.lost(ctx, a)
-	default:
+	}
+	if err == nil {
 		c.observe(ctx, Event{Kind: EventParked, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: end.reason, Took: end.took})
 	}
+	return c.doubted(a, end)
+}
+
+// doubted is what the caller of a run with an unknown outcome gets.
+func (c *claimant) doubted(a *Attempt, end ended) (Result, error) {
 	res := Result{Answer: end.answer, Status: Executed, State: InDoubt, Fence: a.owner.Fence, Attempt: a.owner.Attempt}
-	if end.err == nil && !end.run.unfinished && (end.run.outcome == Unknown || end.answer.Status >= 500) {
+	if end.err == nil && !end.run.unfinished && !end.run.recovering && (end.run.outcome == Unknown || end.answer.Status >= 500) {
 		return res, nil
 	}
 	doubt := c.doubt(Record{Reason: end.reason})

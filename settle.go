@@ -22,8 +22,9 @@ const settleLease = 30 * time.Second
 // Settle settles a key in doubt, as its one owner meanwhile. It returns an
 // *Error with CodeNotFound when there is no such key, CodeInProgress when an
 // attempt is still under way or the key is not in doubt (completed keys never
-// change), CodeStoreUnavailable otherwise. A crash in the middle leaves the
-// audit entry and a key that goes back in doubt.
+// change), CodeStoreUnavailable otherwise. When it fails, or crashes, on the
+// way, the key is in doubt as before, at the latest when the operator's claim
+// has run out; an audit entry may be there already.
 func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	ops, ok := e.store.(OperatorStore)
 	if !ok {
@@ -32,10 +33,14 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if s.Actor == "" || s.Reason == "" {
 		return Record{}, configError("Settlement", "needs an actor and a reason")
 	}
+	if !e.enter() {
+		return Record{}, errClosed()
+	}
+	defer e.pending.Done()
 	rec, found, err := e.store.Get(ctx, s.Key)
 	switch {
 	case err != nil:
-		return Record{}, unavailable("read key", err)
+		return Record{}, notSettled("read key", err)
 	case !found:
 		return Record{}, &Error{Code: CodeNotFound, Op: "settle key", Hint: "there is no record under this scope and key"}
 	}
@@ -47,14 +52,33 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if s.Applied != nil {
 		entry.Action = "settle applied"
 	}
+	owner := claim.Record.Owner()
 	if err := ops.AddAudit(ctx, entry); err != nil {
-		return rec, unavailable("write audit", err)
+		return rec, e.leaveInDoubt(ctx, owner, rec, notSettled("write audit", err))
 	}
-	if err := e.applySettlement(ctx, claim.Record.Owner(), s); err != nil {
-		return rec, err
+	if err := e.applySettlement(ctx, owner, s); err != nil {
+		return rec, e.leaveInDoubt(ctx, owner, rec, err)
 	}
 	rec, _, err = e.store.Get(ctx, s.Key)
 	return rec, err
+}
+
+// leaveInDoubt gives an operator's claim back after a failure.
+func (e *Engine) leaveInDoubt(ctx context.Context, owner Owner, rec Record, failure error) error {
+	reason := rec.Reason
+	if rec.State == InProgress {
+		reason = ReasonAbandoned
+	}
+	_, err := e.store.Park(context.WithoutCancel(ctx), ParkRequest{Owner: owner, Reason: reason})
+	return errors.Join(failure, err)
+}
+
+// notSettled says that the store failed an operator.
+func notSettled(op string, err error) *Error {
+	return &Error{
+		Code: CodeStoreUnavailable, Op: op, RetryAfter: time.Second, Err: err,
+		Hint: "the key is as it was, or will be when the settlement's claim has run out; look at it, then settle it again",
+	}
 }
 
 // claimToSettle makes the operator the owner of a key in doubt. An abandoned
@@ -62,25 +86,26 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 	req := ClaimRequest{
 		Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Attempt: NewToken(),
-		Lease: settleLease, Retention: rec.Retention, Abandon: rec.Abandon, Resolve: true,
+		Lease: settleLease, Retention: rec.Retention, Resolve: true,
+		Abandon: AbandonHold, // a settlement that dies on the way leaves doubt, whatever the operation
 	}
 	if rec.State == InProgress {
 		_, err := e.store.Park(ctx, ParkRequest{Owner: rec.Owner(), Reason: ReasonAbandoned, LeaseOver: true})
 		if err != nil {
-			return Claim{}, unavailable("park key", err)
+			return Claim{}, notSettled("park key", err)
 		}
 	}
 	if rec.State == FailedRetryable {
 		return Claim{}, notInDoubt(rec)
 	}
 	var claim Claim
-	err := e.repeat(ctx, func(ctx context.Context) error {
+	_, err := e.repeat(ctx, func(ctx context.Context) error {
 		var err error
 		claim, err = e.store.Claim(ctx, req)
 		return err
 	})
 	if err != nil {
-		return Claim{}, unavailable("claim key", err)
+		return Claim{}, notSettled("claim key", err)
 	}
 	switch {
 	case !claim.Verdict.Owns():
@@ -125,7 +150,7 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 func (e *Engine) endUnfinished(ctx context.Context, store StepStore, owner Owner) error {
 	steps, err := store.Steps(ctx, owner.Key)
 	if err != nil {
-		return unavailable("read steps", err)
+		return notSettled("read steps", err)
 	}
 	for _, s := range steps {
 		if s.State != StepBegun {
@@ -141,7 +166,7 @@ func (e *Engine) endUnfinished(ctx context.Context, store StepStore, owner Owner
 
 func mustHold(held bool, err error) error {
 	if err != nil {
-		return unavailable("settle key", err)
+		return notSettled("settle key", err)
 	}
 	if !held {
 		return &Error{Code: CodeLeaseLost, Op: "settle key", Hint: "somebody else took the key meanwhile; look at it again"}

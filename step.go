@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 type stepID struct {
@@ -72,6 +73,9 @@ func (n *notAppliedError) Unwrap() error { return n.error }
 // transaction is open: no network inside a transaction.
 func Call(ctx context.Context, effect Effect) ([]byte, error) {
 	a := AttemptFrom(ctx)
+	if err := effect.validate(); err != nil {
+		return nil, err
+	}
 	if a == nil {
 		return nil, configError("Call", "needs a handler that is run by Engine.Steps")
 	}
@@ -84,6 +88,19 @@ func Call(ctx context.Context, effect Effect) ([]byte, error) {
 		return call.send(ctx, 0)
 	}
 	return call.resume(ctx, prior)
+}
+
+// validate refuses what no store could keep.
+func (e Effect) validate() error {
+	for field, text := range map[string]string{"Effect.Name": e.Name, "Effect.Provider": e.Provider} {
+		if text == "" || len(text) > 255 || hasControl(text) || !utf8.ValidString(text) {
+			return configError(field, "must have 1 to 255 printable characters")
+		}
+	}
+	if e.Send == nil {
+		return configError("Effect.Send", "must not be nil")
+	}
+	return nil
 }
 
 // enter takes the step's turn and finds what is recorded of it.
@@ -116,6 +133,7 @@ func (c *effectCall) sending(epoch int) Sending {
 // resume continues a recorded step (rule D4).
 func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, error) {
 	if prior.Provider != c.Provider || !bytes.Equal(prior.Request, c.Request) {
+		c.a.markChanged()
 		return nil, &Error{
 			Code: CodeStepChanged, Op: "resume step " + c.Name, Operation: c.a.Operation(),
 			Hint: "the step would send something else than its recorded intent; settle the key by hand",
@@ -236,13 +254,13 @@ func isNotApplied(err error) bool {
 func (c *effectCall) begin(ctx context.Context, intent Intent) error {
 	store := c.a.e.store.(StepStore) //nolint:forcetypeassert // Engine.Steps checked it
 	var held bool
-	err := c.a.e.repeat(ctx, func(ctx context.Context) error {
+	uncertain, err := c.a.e.repeat(ctx, func(ctx context.Context) error {
 		var err error
 		held, err = store.BeginStep(ctx, c.a.owner, intent)
 		return err
 	})
 	switch {
-	case errors.Is(err, ErrUncertain):
+	case err != nil && uncertain:
 		c.note(&StepRecord{Intent: intent, State: StepBegun})
 		return c.unknown(err)
 	case err != nil:
@@ -297,7 +315,7 @@ func (a *Attempt) loadSteps(ctx context.Context) error {
 		return nil
 	}
 	var steps []StepRecord
-	err := a.e.repeat(ctx, func(ctx context.Context) error {
+	_, err := a.e.repeat(ctx, func(ctx context.Context) error {
 		var err error
 		a.read = now()
 		steps, err = store.Steps(ctx, a.owner.Key)
@@ -313,12 +331,20 @@ func (a *Attempt) loadSteps(ctx context.Context) error {
 	return nil
 }
 
-// unfinished tells whether a step has begun and its end is not recorded. Steps
-// that could not be read are taken for unfinished.
+// markChanged notes that a recorded step no longer fits the code: nobody but a
+// person can go on from there.
+func (a *Attempt) markChanged() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changed = true
+}
+
+// unfinished tells whether a step has begun and its end is not recorded, or no
+// longer fits. Steps that could not be read are taken for unfinished.
 func (a *Attempt) unfinished() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.steps == nil {
+	if a.steps == nil || a.changed {
 		return true
 	}
 	for _, s := range a.steps {

@@ -2,6 +2,7 @@ package onlyonce
 
 import (
 	"context"
+	"errors"
 )
 
 // TxEngine is an Engine whose store keeps records beside business data, so
@@ -32,6 +33,10 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 	if err := op.ValidateAtomic(); err != nil {
 		return Result{}, err
 	}
+	if !e.enter() {
+		return Result{}, errClosed()
+	}
+	defer e.pending.Done()
 	c, err := e.newClaimant(ctx, job{op.atomic(), modeAtomic, req})
 	if err != nil {
 		if c != nil {
@@ -73,7 +78,7 @@ type atomicRun[Tx any] struct {
 func (t *atomicRun[Tx]) try(ctx context.Context) (claim Claim, err error) {
 	hctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.op.Deadline)
 	defer cancel()
-	err = t.e.repeat(hctx, func(ctx context.Context) error {
+	_, err = t.e.repeat(hctx, func(ctx context.Context) error {
 		t.end = ended{}
 		c, settled, err := t.store.Atomic(ctx, t.claim, t.body)
 		claim, t.end.settled = c, settled
@@ -123,16 +128,44 @@ func (t *atomicRun[Tx]) attempt(owner Owner) *Attempt {
 // request apart; where it cannot be written, nothing was written, which is
 // just as free.
 func (t *atomicRun[Tx]) rolledBack(ctx context.Context) (Result, error) {
+	if t.end.act == actPark {
+		return t.parked(ctx)
+	}
 	ctx = context.WithoutCancel(ctx)
-	claim, _, err := t.claimOnce(ctx)
+	claim, asked, err := t.claimOnce(ctx)
 	if err != nil || !claim.Verdict.Owns() {
 		return t.attempt(Owner{Key: t.req.Key, Attempt: t.claim.Attempt}).freed(t.end)
 	}
 	a := t.attempt(claim.Record.Owner())
-	if t.end.act == actPark {
-		return t.doubtful(ctx, a, t.end)
-	}
+	a.trust(asked, claim.Remaining)
 	return t.release(ctx, a, t.end)
+}
+
+// parked puts the key in doubt on the handler's word. That must not be lost: it
+// is insisted on, then goes on behind the request.
+func (t *atomicRun[Tx]) parked(ctx context.Context) (Result, error) {
+	a := t.attempt(Owner{Key: t.req.Key, Attempt: t.claim.Attempt})
+	a.trust(now(), a.op.Lease) // nothing to renew before there is a claim
+	write := func(ctx context.Context) (bool, error) {
+		claim, err := t.e.store.Claim(ctx, t.claim)
+		if err != nil || !claim.Verdict.Owns() {
+			return claim.Verdict == Doubtful, err
+		}
+		owner := claim.Record.Owner()
+		held, err := t.e.store.Park(ctx, ParkRequest{Owner: owner, Reason: t.end.reason})
+		if err != nil {
+			// Until it is parked nobody may take the key over.
+			_, renewErr := t.e.store.Renew(ctx, owner, t.op.Lease)
+			err = errors.Join(err, renewErr)
+		}
+		return held, err
+	}
+	held, err := t.settleWith(ctx, a, write)
+	if err == nil && !held {
+		return t.lost(ctx, a)
+	}
+	t.observe(ctx, Event{Kind: EventParked, Attempt: t.claim.Attempt, Reason: t.end.reason, Took: t.end.took})
+	return t.doubted(a, t.end)
 }
 
 // Finish is the last step of a handler run by Steps or Wrap: its business
@@ -154,16 +187,20 @@ func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (A
 	defer a.leaveTx()
 
 	f := &finishing[Tx]{a: a, store: e.tx, handler: handler}
-	if err := e.repeat(ctx, f.try); err != nil || f.rolledBack {
+	uncertain, err := e.repeat(ctx, f.try)
+	switch {
+	case err != nil:
 		return f.answer, err
-	}
-	if !f.settled.Held {
-		return Answer{}, &Error{Code: CodeLeaseLost, Op: "finish", Operation: a.Operation(), Hint: "another attempt owns the key; everything was rolled back"}
-	}
-	if !f.ran {
+	case f.settled.Held && (uncertain || !f.ran || f.rolledBack):
+		// An earlier commit may stand, and not what this run has answered.
 		if err := f.recall(ctx); err != nil {
 			return Answer{}, err
 		}
+	case f.settled.Held:
+	case f.rolledBack:
+		return f.answer, nil
+	default:
+		return Answer{}, &Error{Code: CodeLeaseLost, Op: "finish", Operation: a.Operation(), Hint: "another attempt owns the key; everything was rolled back"}
 	}
 	a.finish(f.stored, f.settled)
 	return f.answer, nil
@@ -192,12 +229,13 @@ func (f *finishing[Tx]) body(ctx context.Context, tx Tx) (*Answer, error) {
 	var err error
 	f.ran = true
 	f.answer, err = f.handler(ctx, tx)
-	act, _ := decide(run{mode: f.a.mode, on5xx: f.a.op.On5xx, answer: f.answer, failed: err != nil, outcome: f.answer.Outcome})
-	f.rolledBack = act != actComplete
+	end := ended{answer: f.answer, err: err}
+	end.decide(f.a)
+	f.rolledBack = end.act != actComplete
 	if f.rolledBack {
 		return nil, err
 	}
-	f.stored = f.a.op.stored(f.answer)
+	f.stored = end.answer
 	return &f.stored, nil
 }
 

@@ -3,6 +3,7 @@ package onlyonce
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,6 +28,7 @@ type vault struct {
 }
 
 func newVault(keyring Keyring, settings SettingStore) *vault {
+	keyring.Old = slices.Clone(keyring.Old)
 	return &vault{settings: settings, keyring: keyring, policies: map[string][]byte{}, kept: map[string]bool{}}
 }
 
@@ -63,11 +65,7 @@ func (v *vault) secret(ctx context.Context, id string) (Secret, error) {
 			return Secret{}, unavailable("read fingerprint secret", err)
 		}
 		if ok {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			s = Secret{ID: id, Key: key}
-			v.keyring.Old = append(v.keyring.Old, s)
-			return s, nil
+			return v.remember(Secret{ID: id, Key: key}), nil
 		}
 	}
 	return Secret{}, &Error{
@@ -75,6 +73,17 @@ func (v *vault) secret(ctx context.Context, id string) (Secret, error) {
 		Hint: "this process cannot judge the key's record; ask again later with the same key",
 		Err:  errors.New("the record was written with secret " + id + ", which this process does not have: add it to the old secrets"),
 	}
+}
+
+// remember adds a secret of the store's to the old ones.
+func (v *vault) remember(s Secret) Secret {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known, ok := v.keyring.find(s.ID); ok {
+		return known
+	}
+	v.keyring.Old = append(v.keyring.Old, s)
+	return s
 }
 
 // keep makes sure that a policy stands in the store before a record names it.
@@ -126,7 +135,7 @@ func (v *vault) policy(ctx context.Context, id string) ([]byte, error) {
 // unavailable says that the store failed before anything was run.
 func unavailable(op string, err error) *Error {
 	return &Error{
-		Code: CodeStoreUnavailable, Op: op, Err: err, RetryAfter: time.Second, unreachable: true,
+		Code: CodeStoreUnavailable, Op: op, Err: err, RetryAfter: time.Second,
 		Hint: "nothing was run; send the same request again with the same key",
 	}
 }

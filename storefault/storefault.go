@@ -2,7 +2,6 @@ package storefault
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -47,7 +46,7 @@ type Fault struct {
 }
 
 // ErrDown is a store that cannot be reached: nothing happened.
-var ErrDown = errors.New("storefault: the store is down")
+var ErrDown = &onlyonce.Error{Code: onlyonce.CodeUnreachable, Op: "call store", Hint: "storefault: the store is down"}
 
 // Injector decides what happens to a call. It must be safe for concurrent use.
 type Injector func(method Method, key onlyonce.Key) Fault

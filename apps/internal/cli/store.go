@@ -31,7 +31,7 @@ func (f storeFlag) with(ctx context.Context, fn func(*db.Database) error) (err e
 func (f storeFlag) open(ctx context.Context, fn func(*db.Database) error) (err error) {
 	d, err := db.Open(ctx, f.Store)
 	if err != nil {
-		return fmt.Errorf("open store: %w", err)
+		return err // names what was opened
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	return fn(d)

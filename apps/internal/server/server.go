@@ -58,7 +58,7 @@ func (s *Server) start(ctx context.Context) error {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
-		return &Error{"--listen", err.Error(), "is something else listening there? choose another port, or 0 for a free one"}
+		return &Error{"--listen", fmt.Sprintf("%s cannot be used: %v", s.cfg.Listen, err), "is something else listening there? choose another port, or 0 for a free one"}
 	}
 	if err := s.assemble(ctx); err != nil {
 		return errors.Join(err, listener.Close())
@@ -79,7 +79,7 @@ func (s *Server) start(ctx context.Context) error {
 func (s *Server) assemble(ctx context.Context) error {
 	var err error
 	if s.db, err = db.Open(ctx, s.cfg.Store); err != nil {
-		return fmt.Errorf("open store: %w", err)
+		return err // names what was opened
 	}
 	s.ProcessorURL = s.cfg.Processor
 	if s.ProcessorURL == "" {

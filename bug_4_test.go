@@ -1,0 +1,65 @@
+package onlyonce_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/memstore"
+)
+
+// lateFinish is a store whose first Finish commits and loses its reply, and
+// whose second finds that out only after fn has run: what that wrote is rolled
+// back and Held is true, as TxStore.Finish allows.
+type lateFinish struct {
+	*memstore.Store
+	calls int
+}
+
+func (s *lateFinish) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.TxFunc[*memstore.Tx]) (onlyonce.Settled, error) {
+	if s.calls++; s.calls == 1 {
+		if _, err := s.Store.Finish(ctx, owner, fn); err != nil {
+			return onlyonce.Settled{}, err
+		}
+		return onlyonce.Settled{}, onlyonce.ErrUncertain
+	}
+	_, _ = fn(ctx, &memstore.Tx{})
+	return s.Store.Finish(ctx, owner, fn)
+}
+
+// R2, C10: the caller of a Finish that ran twice gets the answer that was
+// committed, the one that every retry gets.
+func TestFinishAnswersWithWhatWasCommitted(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string]int{"another answer": 201, "a failure": 503} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mem, err := memstore.New(memstore.Config{SingleProcess: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := onlyonce.NewTx(&lateFinish{Store: mem}, onlyonce.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs := 0
+			handler := func(ctx context.Context) (onlyonce.Answer, error) {
+				a, err := e.Finish(ctx, func(context.Context, *memstore.Tx) (onlyonce.Answer, error) {
+					if runs++; runs > 1 {
+						return answer(second, fmt.Sprint("order ", runs)), nil
+					}
+					return answer(201, "order 1"), nil
+				})
+				if err != nil || string(a.Body) != "order 1" {
+					t.Errorf("finish: %+v, %v", a, err)
+				}
+				return a, err
+			}
+			res, err := e.Steps(t.Context(), charge(), keyed("k", "x"), handler)
+			wantResult(t, res, err, onlyonce.Executed, "order 1")
+			res, err = e.Steps(t.Context(), charge(), keyed("k", "x"), never(t))
+			wantResult(t, res, err, onlyonce.Replayed, "order 1")
+		})
+	}
+}
