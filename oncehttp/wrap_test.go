@@ -390,7 +390,9 @@ func TestCompletionFails(t *testing.T) {
 	if err := s.engine.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.do(ask{keys: key("k1")}).expect(t, 201, "replayed")
+	if rec := s.record("acme", "k1"); rec.State != onlyonce.Completed || string(rec.Answer.Body) != `{"id":"ch_1"}` {
+		t.Errorf("what Close waited for: %+v", rec)
+	}
 	s.ran(1)
 }
 
@@ -400,7 +402,7 @@ func TestStoreDown(t *testing.T) {
 	s := newService(t, oncehttp.StoreRetryAfter(7*time.Second))
 	s.wrap("POST /charges", oncehttp.Route{}, created)
 	s.wrap("POST /notes", oncehttp.Route{Op: onlyonce.Op{FailOpen: true}}, created)
-	s.store.fail(errors.New("connection refused"), nil, nil)
+	s.store.fail(onlyonce.ErrUnreachable, nil, nil)
 	got := s.do(ask{keys: key("k1")}).expect(t, 503, "refused")
 	got.problem(t, 503, "idempotency_store_unavailable")
 	if got.header.Get("Retry-After") != "7" {
