@@ -2,31 +2,31 @@ package onlyonce_test
 
 import (
 	"context"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/storefault"
 )
 
-// C8: Close may meet operations that are under way, as a shutdown whose drain
-// took too long does. It is the race detector that finds fault with it.
-func TestCloseMeetsRunningOperations(t *testing.T) {
+// EventContradiction is an alarm about effects. An attempt without one, whose
+// release was done although its reply was lost, contradicts nobody who has
+// taken the freed key meanwhile.
+func TestLostReplyOfAReleaseIsNoAlarm(t *testing.T) {
 	t.Parallel()
-	for i := range 100 {
-		once := storefault.Fault{Before: storefault.ErrDown, Hold: func(ctx context.Context) { <-ctx.Done() }}
-		w := newWorldWith(t, storefault.Script(faults{storefault.Complete: {once}}), onlyonce.Config{SettleTimeout: 2 * time.Millisecond})
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = w.Wrap(t.Context(), charge(), keyed("k", "x"), responds(201, "x")) })
-		for begun := time.Now(); time.Since(begun) < 2*time.Millisecond+time.Duration(i)*10*time.Microsecond; {
-			continue // busy, so that nothing orders Close behind the operation
+	synctest.Test(t, func(t *testing.T) {
+		script := []storefault.Fault{{After: onlyonce.ErrUncertain}}
+		down := storefault.Fault{Before: storefault.ErrDown, Hold: func(ctx context.Context) { <-ctx.Done() }}
+		w := newWorld(t, faults{storefault.Release: append(script, down, down)})
+		other := worldOn(t, w.mem, noFaults, onlyonce.Config{})
+		res, err := w.Wrap(t.Context(), charge(), keyed("k", "x"), responds(429, "later"))
+		wantResult(t, res, err, onlyonce.Executed, "later")
+		res, err = other.Wrap(t.Context(), charge(), keyed("k", "x"), responds(201, "done"))
+		wantResult(t, res, err, onlyonce.Executed, "done")
+		<-time.After(time.Minute)
+		if n := w.events.count(onlyonce.EventContradiction); n != 0 {
+			t.Errorf("%d alarms", n)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if err := w.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		cancel()
-		wg.Wait()
-	}
+	})
 }

@@ -2,6 +2,7 @@ package onlyonce_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -97,6 +98,7 @@ func TestSafeToRetry(t *testing.T) {
 		onlyonce.CodeLeaseLost:        true,
 		onlyonce.CodeConflict:         true,
 		onlyonce.CodeUncertain:        true,
+		onlyonce.CodeUnreachable:      true,
 		onlyonce.CodeConfig:           false,
 		onlyonce.CodeInTx:             false,
 		onlyonce.CodeStepChanged:      false,
@@ -132,6 +134,19 @@ func TestSecretsStayOutOfText(t *testing.T) {
 		}
 		if !strings.Contains(text, "2026") {
 			t.Errorf("the secret's name is not in %q", text)
+		}
+	}
+}
+
+// F7: a secret stays out of logs, whatever their format.
+func TestSecretsStayOutOfStructuredLogs(t *testing.T) {
+	t.Parallel()
+	s := secret("k")
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).LogAttrs(context.Background(), slog.LevelInfo, "start", slog.Any("secret", s), slog.Any("ring", onlyonce.Keyring{Current: s})) //nolint:usetesting // no deadline
+	for _, text := range []string{log.String(), fmt.Sprintf("%#v", s)} {
+		if strings.Contains(text, base64.StdEncoding.EncodeToString(s.Key)) || strings.Contains(text, "0x6b, 0x6b") {
+			t.Errorf("the secret is in %s", text)
 		}
 	}
 }

@@ -135,6 +135,7 @@ func TestOpValidate(t *testing.T) {
 			func(o *onlyonce.Op) { o.Name = "" },
 			func(o *onlyonce.Op) { o.Name = strings.Repeat("n", 256) },
 			func(o *onlyonce.Op) { o.Name = "POST\n/charges" },
+			func(o *onlyonce.Op) { o.Name = "POST /ch\xffrges" }, // no database could hold it
 		},
 		"Op.Lease": {
 			func(o *onlyonce.Op) { o.Lease = -1 },

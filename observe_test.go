@@ -34,6 +34,12 @@ func (e *events) story() []string {
 	return out
 }
 
+// flow is a world and the test that it is in.
+type flow struct {
+	*world
+	t *testing.T
+}
+
 // R4, E: the events of each way an operation can go. They are what metrics and
 // alarms are made of.
 func TestEvents(t *testing.T) {
@@ -54,92 +60,92 @@ func TestEvents(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		script faults
-		flow   func(t *testing.T, w *world)
+		flow   func(w flow)
 		want   []string
 	}{
-		"completed and replayed": {nil, func(t *testing.T, w *world) {
-			w.Wrap(t.Context(), hold, keyed("k", "x"), ok)
-			w.Wrap(t.Context(), hold, keyed("k", "x"), ok)
+		"completed and replayed": {nil, func(w flow) {
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), ok)
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), ok)
 		}, []string{"claimed", "completed", "replayed"}},
-		"reused": {nil, func(t *testing.T, w *world) {
-			w.Wrap(t.Context(), hold, keyed("k", "x"), ok)
-			w.Wrap(t.Context(), hold, keyed("k", "y"), ok)
+		"reused": {nil, func(w flow) {
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), ok)
+			w.Wrap(w.t.Context(), hold, keyed("k", "y"), ok)
 		}, []string{"claimed", "completed", "refused: idempotency_key_reused"}},
-		"running": {nil, func(t *testing.T, w *world) {
-			w.Wrap(t.Context(), hold, keyed("k", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
+		"running": {nil, func(w flow) {
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
 				w.Wrap(ctx, hold, keyed("k", "x"), ok)
 				return ok(ctx)
 			})
 		}, []string{"claimed", "refused: request_in_progress", "completed"}},
-		"failed, held": {nil, func(t *testing.T, w *world) {
-			w.Wrap(t.Context(), hold, keyed("k", "x"), fails)
-			w.Wrap(t.Context(), hold, keyed("k", "x"), ok)
+		"failed, held": {nil, func(w flow) {
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), fails)
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), ok)
 		}, []string{"claimed", "parked: " + onlyonce.ReasonFailed, "refused: outcome_unknown"}},
-		"failed, released, resumed": {nil, func(t *testing.T, w *world) {
-			w.Wrap(t.Context(), free, keyed("k", "x"), fails)
-			w.Wrap(t.Context(), free, keyed("k", "x"), ok)
+		"failed, released, resumed": {nil, func(w flow) {
+			w.Wrap(w.t.Context(), free, keyed("k", "x"), fails)
+			w.Wrap(w.t.Context(), free, keyed("k", "x"), ok)
 		}, []string{"claimed", "released: the handler failed without effect", "resumed", "completed"}},
-		"refused by the handler": {nil, func(t *testing.T, w *world) {
-			w.Wrap(t.Context(), hold, keyed("k", "x"), responds(429, "later"))
+		"refused by the handler": {nil, func(w flow) {
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), responds(429, "later"))
 		}, []string{"claimed", "released: refused by the handler"}},
-		"declared": {nil, func(t *testing.T, w *world) {
+		"declared": {nil, func(w flow) {
 			for _, o := range []onlyonce.Outcome{onlyonce.NotApplied, onlyonce.Unknown} {
-				w.Wrap(t.Context(), hold, keyed("k", "x"), func(context.Context) (onlyonce.Answer, error) {
+				w.Wrap(w.t.Context(), hold, keyed("k", "x"), func(context.Context) (onlyonce.Answer, error) {
 					return onlyonce.Answer{Status: 200, Outcome: o}, nil
 				})
 			}
 		}, []string{"claimed", "released: the handler declared that it had no effect", "resumed", "parked: " + onlyonce.ReasonDeclared}},
-		"unfinished step": {nil, func(t *testing.T, w *world) {
-			w.Steps(t.Context(), hold, keyed("k", "x"), step)
-			w.Steps(t.Context(), hold, keyed("k", "x"), step)
+		"unfinished step": {nil, func(w flow) {
+			w.Steps(w.t.Context(), hold, keyed("k", "x"), step)
+			w.Steps(w.t.Context(), hold, keyed("k", "x"), step)
 		}, []string{"claimed", "parked: " + onlyonce.ReasonUnfinishedStep, "resumed", "parked: " + onlyonce.ReasonUnfinishedStep}},
-		"abandoned, held": {nil, func(t *testing.T, w *world) {
-			w.crash(t, hold, keyed("k", "x"), ok)
+		"abandoned, held": {nil, func(w flow) {
+			w.crash(w.t, hold, keyed("k", "x"), ok)
 			<-time.After(onlyonce.DefaultLease)
-			w.Wrap(t.Context(), hold, keyed("k", "x"), ok)
+			w.Wrap(w.t.Context(), hold, keyed("k", "x"), ok)
 		}, []string{"parked: " + onlyonce.ReasonAbandoned, "refused: outcome_unknown"}},
-		"abandoned, taken over": {nil, func(t *testing.T, w *world) {
-			w.crash(t, rerun, keyed("k", "x"), ok)
+		"abandoned, taken over": {nil, func(w flow) {
+			w.crash(w.t, rerun, keyed("k", "x"), ok)
 			<-time.After(onlyonce.DefaultLease)
-			w.Wrap(t.Context(), rerun, keyed("k", "x"), ok)
+			w.Wrap(w.t.Context(), rerun, keyed("k", "x"), ok)
 		}, []string{"resumed", "completed"}},
-		"abandoned, recovered": {nil, func(t *testing.T, w *world) {
-			w.crash(t, recovers, keyed("k", "x"), ok)
+		"abandoned, recovered": {nil, func(w flow) {
+			w.crash(w.t, recovers, keyed("k", "x"), ok)
 			<-time.After(onlyonce.DefaultLease)
-			w.Wrap(t.Context(), recovers, keyed("k", "x"), ok)
+			w.Wrap(w.t.Context(), recovers, keyed("k", "x"), ok)
 		}, []string{
 			"parked: " + onlyonce.ReasonAbandoned, "resumed",
 			"released: recovering it proved that it had no effect", "resumed", "completed",
 		}},
 		"conflict": {
 			faults{storefault.Claim: {{Before: onlyonce.ErrConflict}, {After: onlyonce.ErrUncertain}}},
-			func(t *testing.T, w *world) { w.Wrap(t.Context(), hold, keyed("k", "x"), ok) },
+			func(w flow) { w.Wrap(w.t.Context(), hold, keyed("k", "x"), ok) },
 			[]string{"store_retried", "store_retried", "claimed", "completed"},
 		},
 		"store down": {
 			faults{storefault.Claim: {down}},
-			func(t *testing.T, w *world) { w.Wrap(t.Context(), hold, keyed("k", "x"), ok) },
+			func(w flow) { w.Wrap(w.t.Context(), hold, keyed("k", "x"), ok) },
 			[]string{"store_failed", "refused: idempotency_store_unavailable"},
 		},
 		"store down, open": {
 			faults{storefault.Claim: {down}},
-			func(t *testing.T, w *world) { w.Wrap(t.Context(), open, keyed("k", "x"), ok) },
+			func(w flow) { w.Wrap(w.t.Context(), open, keyed("k", "x"), ok) },
 			[]string{"store_failed", "unprotected"},
 		},
-		"atomic": {nil, func(t *testing.T, w *world) {
+		"atomic": {nil, func(w flow) {
 			l := &ledger{}
-			w.Atomic(t.Context(), hold, keyed("k", "x"), l.insert(503))
-			w.Atomic(t.Context(), hold, keyed("k", "x"), l.insert(201))
-			w.Atomic(t.Context(), hold, keyed("k", "x"), l.insert(201))
-			w.Atomic(t.Context(), hold, keyed("k", "y"), l.insert(201))
+			w.Atomic(w.t.Context(), hold, keyed("k", "x"), l.insert(503))
+			w.Atomic(w.t.Context(), hold, keyed("k", "x"), l.insert(201))
+			w.Atomic(w.t.Context(), hold, keyed("k", "x"), l.insert(201))
+			w.Atomic(w.t.Context(), hold, keyed("k", "y"), l.insert(201))
 		}, []string{"released: the handler failed without effect", "completed", "replayed", "refused: idempotency_key_reused"}},
 		"atomic, store down": {
 			faults{storefault.Atomic: {down}},
-			func(t *testing.T, w *world) { w.Atomic(t.Context(), open, keyed("k", "x"), (&ledger{}).insert(201)) },
+			func(w flow) { w.Atomic(w.t.Context(), open, keyed("k", "x"), (&ledger{}).insert(201)) },
 			[]string{"store_failed"},
 		},
-		"finish": {nil, func(t *testing.T, w *world) {
-			w.Steps(t.Context(), hold, keyed("k", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
+		"finish": {nil, func(w flow) {
+			w.Steps(w.t.Context(), hold, keyed("k", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
 				return w.Finish(ctx, (&ledger{}).insert(201))
 			})
 		}, []string{"claimed", "completed"}},
@@ -148,7 +154,7 @@ func TestEvents(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, c.script)
-				c.flow(t, w)
+				c.flow(flow{w, t})
 				if diff := cmp.Diff(c.want, w.events.story()); diff != "" {
 					t.Errorf("events (-want +got):\n%s", diff)
 				}

@@ -265,3 +265,38 @@ func TestStoreWithoutStepsOrAudit(t *testing.T) {
 	_, err = e.Settle(t.Context(), settlement(nil))
 	wantCode(t, err, onlyonce.CodeConfig)
 }
+
+// without one never found, two secrets of one ID make retries look different.
+func TestHalfAKeyringIsRefused(t *testing.T) {
+	t.Parallel()
+	mem, err := memstore.New(memstore.Config{SingleProcess: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, keyring := range map[string]onlyonce.Keyring{
+		"key without ID":    {Current: onlyonce.Secret{Key: secret("a").Key}},
+		"old without ID":    {Old: []onlyonce.Secret{{Key: secret("a").Key}}},
+		"old too short":     {Old: []onlyonce.Secret{{ID: "a", Key: []byte("short")}}},
+		"one ID, two keys":  {Current: secret("a"), Old: []onlyonce.Secret{{ID: "a", Key: secret("b").Key}}},
+		"one ID among olds": {Current: secret("a"), Old: []onlyonce.Secret{secret("b"), {ID: "b", Key: secret("c").Key}}},
+	} {
+		if _, err := onlyonce.New(mem, onlyonce.Config{Secrets: keyring}); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// F7: the caller's own list of old secrets is not written to.
+func TestKeyringIsNotWrittenTo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	res, err := w.Wrap(t.Context(), charge(), keyed("k", "x"), responds(201, "done"))
+	wantResult(t, res, err, onlyonce.Executed, "done")
+	all := []onlyonce.Secret{secret("a"), secret("b")}
+	other := worldOn(t, w.mem, noFaults, onlyonce.Config{Secrets: onlyonce.Keyring{Current: secret("c"), Old: all[:1]}})
+	res, err = other.Wrap(t.Context(), charge(), keyed("k", "x"), never(t))
+	wantResult(t, res, err, onlyonce.Replayed, "done")
+	if all[1].ID != "b" {
+		t.Errorf("the caller's second secret is now %s", all[1])
+	}
+}

@@ -34,29 +34,47 @@ func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.
 				res.More = true
 				continue
 			}
-			s.decideAbandoned(rec, &res)
+			s.decideAbandoned(&rec.Record, &res)
 		}
 	}
 	s.sweepSteps(now.Add(-req.StepRetention), req.Limit, &res)
 	return res, nil
 }
 
-// decideAbandoned does what a takeover would.
+// decideAbandoned does what a takeover would: only what has left no effect is
+// freed.
 func (s *Store) decideAbandoned(rec *onlyonce.Record, res *onlyonce.SweepResult) {
-	unfinished := slices.ContainsFunc(s.steps[rec.Key.Digest()], func(st *step) bool {
-		return st.origin == rec.Origin && st.State == onlyonce.StepBegun
-	})
-	switch {
-	case rec.Abandon == onlyonce.AbandonHold:
-		rec.State, rec.Reason = onlyonce.InDoubt, onlyonce.ReasonAbandoned
-		res.Parked++
-	case rec.Abandon == onlyonce.AbandonResume && unfinished:
-		rec.State, rec.Reason = onlyonce.InDoubt, onlyonce.ReasonUnfinishedStep
-		res.Parked++
-	default:
+	reason := ""
+	switch rec.Abandon {
+	case onlyonce.AbandonHold:
+		reason = onlyonce.ReasonAbandoned
+	case onlyonce.AbandonResume:
+		reason = s.traceOf(rec)
+	case onlyonce.AbandonRerun:
+	}
+	if reason == "" {
 		s.free(rec, onlyonce.ReasonSweptFree)
 		res.Freed++
+		return
 	}
+	rec.State, rec.Reason = onlyonce.InDoubt, reason
+	res.Parked++
+}
+
+// traceOf says which effect the steps of the record's life may have had; empty:
+// it is proved that they had none.
+func (s *Store) traceOf(rec *onlyonce.Record) string {
+	trace := ""
+	for _, st := range s.steps[rec.Key.Digest()] {
+		switch {
+		case st.origin != rec.Origin || st.State == onlyonce.StepNotApplied:
+		case st.State == onlyonce.StepBegun:
+			return onlyonce.ReasonUnfinishedStep
+		default:
+			trace = onlyonce.ReasonUnansweredStep
+		}
+	}
+	return trace
 }
 
 // sweepSteps deletes steps of dead lives that have not changed since before.
@@ -109,7 +127,7 @@ func (s *Store) List(ctx context.Context, f onlyonce.ListFilter) (onlyonce.ListP
 			page.Next = hex.EncodeToString(last[:])
 			break
 		}
-		page.Records = append(page.Records, *rec)
+		page.Records = append(page.Records, clone(rec.Record))
 	}
 	return page, nil
 }

@@ -21,7 +21,7 @@ func (s *Store) holder(o onlyonce.Owner) *onlyonce.Record {
 	if rec == nil || rec.State != onlyonce.InProgress {
 		return nil
 	}
-	return rec
+	return &rec.Record
 }
 
 func (s *Store) findStep(key onlyonce.Key, origin int64, name string, occurrence int) *step {
@@ -105,6 +105,7 @@ func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRec
 			continue
 		}
 		r := st.StepRecord
+		r.Request, r.Result = bytes.Clone(r.Request), bytes.Clone(r.Result)
 		r.Age, r.Idle = now.Sub(st.begun), now.Sub(st.sent)
 		out = append(out, r)
 	}

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -34,16 +35,22 @@ type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	records  map[onlyonce.Digest]*onlyonce.Record
+	records  map[onlyonce.Digest]*row
 	steps    map[onlyonce.Digest][]*step
-	open     map[onlyonce.Digest]openClaim      // claims of transactions under way
-	from     map[onlyonce.Digest]onlyonce.State // what the present attempt resumed from
+	open     map[onlyonce.Digest]openClaim // claims of transactions under way
 	settings map[[2]string][]byte
 	audit    []onlyonce.AuditEntry
 }
 
+// row is a record and what else is kept of its key. A claim makes a new one.
+type row struct {
+	onlyonce.Record
+	// from is the state that the present attempt resumed from, if it did.
+	from onlyonce.State
+}
+
 // openClaim is a claim that is not committed yet, and the record it was judged
-// by.
+// by: the zero Record where there was none.
 type openClaim struct {
 	record onlyonce.Record
 	old    onlyonce.Record
@@ -68,10 +75,9 @@ func New(cfg Config) (*Store, error) {
 	return &Store{
 		// Microseconds, as the databases have them.
 		now:      func() time.Time { return now().Round(0).Truncate(time.Microsecond) },
-		records:  map[onlyonce.Digest]*onlyonce.Record{},
+		records:  map[onlyonce.Digest]*row{},
 		steps:    map[onlyonce.Digest][]*step{},
 		open:     map[onlyonce.Digest]openClaim{},
-		from:     map[onlyonce.Digest]onlyonce.State{},
 		settings: map[[2]string][]byte{},
 	}, nil
 }
@@ -91,9 +97,9 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	if claim, busy := s.underWay(req); busy {
 		return claim, nil
 	}
-	claim, rec := s.judge(req)
-	if rec != nil {
-		s.records[req.Key.Digest()], s.from[req.Key.Digest()] = rec, claim.From
+	claim, next := s.judge(req)
+	if next != nil {
+		s.records[req.Key.Digest()] = next
 	}
 	return claim, nil
 }
@@ -109,30 +115,30 @@ func (s *Store) underWay(req onlyonce.ClaimRequest) (onlyonce.Claim, bool) {
 	if !ok {
 		return onlyonce.Claim{}, false
 	}
-	c := onlyonce.Claim{Verdict: onlyonce.Busy, Record: open.record, Remaining: open.record.LeaseEnd.Sub(s.now())}
+	c := onlyonce.Claim{Verdict: onlyonce.Busy, Record: clone(open.record), Remaining: open.record.LeaseEnd.Sub(s.now())}
 	if !open.record.Fingerprint.Equal(req.Fingerprint) {
 		c.Verdict = onlyonce.Mismatch
 	}
 	return c, true
 }
 
-// judge decides a claim and gives the record to be written, if any.
-func (s *Store) judge(req onlyonce.ClaimRequest) (onlyonce.Claim, *onlyonce.Record) {
+// judge decides a claim and gives the row to be written, if any.
+func (s *Store) judge(req onlyonce.ClaimRequest) (onlyonce.Claim, *row) {
 	now := s.now()
 	old, found := s.records[req.Key.Digest()]
 	verdict, write := onlyonce.Won, true
 	if found {
-		verdict, write = onlyonce.Judge(*old, req, now)
+		verdict, write = onlyonce.Judge(old.Record, req, now)
 	}
 	if !write {
-		claim := onlyonce.Claim{Verdict: verdict, Record: *old, Remaining: old.LeaseEnd.Sub(now)}
+		claim := onlyonce.Claim{Verdict: verdict, Record: clone(old.Record), Remaining: old.LeaseEnd.Sub(now)}
 		if verdict.Owns() {
-			claim.From = s.from[req.Key.Digest()]
+			claim.From = old.from
 		}
 		return claim, nil
 	}
 	rec := onlyonce.Record{
-		Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint,
+		Key: req.Key, Operation: req.Operation, Fingerprint: cloneFingerprint(req.Fingerprint),
 		State: onlyonce.InProgress, Attempt: req.Attempt, Attempts: 1, Abandon: req.Abandon,
 		Retention: req.Retention, CreatedAt: now, LeaseEnd: now.Add(req.Lease),
 	}
@@ -146,12 +152,12 @@ func (s *Store) judge(req onlyonce.ClaimRequest) (onlyonce.Claim, *onlyonce.Reco
 		claim.From = old.State
 		rec.Origin, rec.CreatedAt, rec.Attempts = old.Origin, old.CreatedAt, old.Attempts+1
 	}
-	claim.Record = rec
-	return claim, &rec
+	claim.Record = clone(rec)
+	return claim, &row{Record: rec, from: claim.From}
 }
 
-// owned is the record if the owner still holds it, whatever its state.
-func (s *Store) owned(o onlyonce.Owner) *onlyonce.Record {
+// owned is the row if the owner still holds it, whatever its state.
+func (s *Store) owned(o onlyonce.Owner) *row {
 	rec := s.records[o.Key.Digest()]
 	if rec == nil || rec.Fence != o.Fence || rec.Attempt != o.Attempt {
 		return nil
@@ -178,7 +184,7 @@ func (s *Store) write(ctx context.Context, owner onlyonce.Owner, fn func(*onlyon
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rec := s.owned(owner)
-	return rec != nil && fn(rec), nil
+	return rec != nil && fn(&rec.Record), nil
 }
 
 // Complete stores a copy of the answer.
@@ -195,8 +201,7 @@ func (s *Store) complete(rec *onlyonce.Record, answer onlyonce.Answer) onlyonce.
 	switch rec.State {
 	case onlyonce.Completed:
 	case onlyonce.InProgress, onlyonce.InDoubt:
-		a := cloneAnswer(answer)
-		rec.State, rec.Answer, rec.Reason = onlyonce.Completed, &a, ""
+		rec.State, rec.Answer, rec.Reason = onlyonce.Completed, stored(answer), ""
 		rec.CompletedAt = s.now()
 		rec.ExpiresAt = rec.CompletedAt.Add(rec.Retention)
 	case onlyonce.FailedRetryable:
@@ -241,7 +246,7 @@ func (s *Store) Get(ctx context.Context, key onlyonce.Key) (onlyonce.Record, boo
 	if rec == nil || rec.Expired(s.now()) {
 		return onlyonce.Record{}, false, nil
 	}
-	return *rec, true, nil
+	return clone(rec.Record), true, nil
 }
 
 // Setting reads a value.
@@ -249,7 +254,7 @@ func (s *Store) Setting(_ context.Context, kind, id string) ([]byte, bool, error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, ok := s.settings[[2]string{kind, id}]
-	return v, ok, nil
+	return bytes.Clone(v), ok, nil
 }
 
 // AddSetting inserts the value unless one is there.
@@ -258,8 +263,8 @@ func (s *Store) AddSetting(_ context.Context, kind, id string, value []byte) ([]
 	defer s.mu.Unlock()
 	at := [2]string{kind, id}
 	if v, ok := s.settings[at]; ok {
-		return v, nil
+		return bytes.Clone(v), nil
 	}
 	s.settings[at] = append([]byte{}, value...)
-	return s.settings[at], nil
+	return bytes.Clone(s.settings[at]), nil
 }

@@ -113,7 +113,7 @@ func kindOf(code onlyonce.Code) kind {
 	switch code {
 	case onlyonce.CodeLeaseLost:
 		code = onlyonce.CodeInProgress
-	case onlyonce.CodeConflict, onlyonce.CodeUncertain:
+	case onlyonce.CodeConflict, onlyonce.CodeUncertain, onlyonce.CodeUnreachable:
 		code = onlyonce.CodeStoreUnavailable
 	default:
 	}

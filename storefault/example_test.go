@@ -52,5 +52,5 @@ func ExampleNew() {
 	}
 	// Output:
 	// false <nil>
-	// false storefault: the store is down
+	// false call store: store_unreachable: storefault: the store is down
 }

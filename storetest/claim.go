@@ -13,19 +13,22 @@ import (
 // claimRules are about who may run.
 func claimRules() []rule {
 	return []rule{
-		{"C1_one_of_many_claims_wins", "several attempts own one key at once: the claim is not one atomic step", checkOneWinner},
-		{"C2_losing_is_a_value", "a lost claim must say busy, with what is left of the lease, and be no error", checkLosing},
+		{"C1_one_of_many_claims_wins", "several attempts own one key at once: the claim is not one atomic step (cases B01, B06)", checkOneWinner},
+		{"C2_losing_is_a_value", "a lost claim must say busy, with what is left of the lease, and be no error (case B02)", checkLosing},
 		{"C3_a_claim_is_seen_elsewhere", "another handle does not see a claim that was confirmed", checkSeen},
-		{"C4_a_lease_ends_by_the_stores_clock", "a lease must be over when the store's clock says so, neither earlier nor later", checkLeaseEnd},
-		{"C4_a_claim_without_a_lease_is_refused", "a claim that never ends locks its key for ever", checkNoLease},
+		{"C4_a_lease_ends_by_the_stores_clock", "a lease must be over when the store's clock says so, neither earlier nor later (case B20)", checkLeaseEnd},
+		{"C4_a_claim_without_a_lease_is_refused", "a claim that never ends locks its key for ever (case B05)", checkNoLease},
 		{"C7_only_a_repeatable_attempt_is_taken_over", "what a crash left behind may run again only if the record and the request both say so", checkTakeover},
+		{"C7_what_steps_have_done_is_continued_by_steps_only", "a freed operation made of steps was claimed by a request that would not resume it: a finished step would run again", checkStepsContinue},
 		{"C7_lease_lengths_do_not_matter_to_a_takeover", "a contender's own lease must not decide about the holder's (case B23)", checkTakeoverLease},
 		{"C10_a_repeated_claim_finds_itself", "a claim whose reply was lost must be repeatable with its token, and not look like somebody else's", checkRepeat},
-		{"F6_a_mismatch_changes_nothing", "another request under the key must be refused in every state, before anything else, and change nothing", checkMismatch},
+		{"F6_a_mismatch_changes_nothing", "another request under the key must be refused in every state, before anything else, and change nothing (case B38)", checkMismatch},
 		{"C1_resolving_has_one_owner", "a key in doubt may be resolved by one attempt at a time", checkResolve},
 	}
 }
 
+// B01, B06: of any number of claims of a free key one wins; the others are told
+// so by a value, not by a constraint's error.
 func checkOneWinner(t *testing.T, b *bench) {
 	const contenders = 24
 	stores := []onlyonce.Store{b.store, b.store}
@@ -61,6 +64,7 @@ func checkOneWinner(t *testing.T, b *bench) {
 	}
 }
 
+// B02: losing is an ordinary result and no failure of the store.
 func checkLosing(t *testing.T, b *bench) {
 	req := request("k")
 	b.want(t, req, onlyonce.Won)
@@ -89,6 +93,7 @@ func checkSeen(t *testing.T, b *bench) {
 	}
 }
 
+// B20: only the store's clock makes and judges a lease.
 func checkLeaseEnd(t *testing.T, b *bench) {
 	req := request("k")
 	first := b.want(t, req, onlyonce.Won)
@@ -107,6 +112,8 @@ func checkLeaseEnd(t *testing.T, b *bench) {
 	}
 }
 
+// B05: a claim without an end cannot be made, so that none is ever taken for an
+// orphan's.
 func checkNoLease(t *testing.T, b *bench) {
 	for _, d := range []time.Duration{0, -time.Second} {
 		req := request("k")
@@ -146,6 +153,36 @@ func checkTakeover(t *testing.T, b *bench) {
 			}
 		}
 	}
+}
+
+// checkStepsContinue: a key that was freed behind finished steps.
+func checkStepsContinue(t *testing.T, b *bench) {
+	req := stepRequest("k")
+	first := b.want(t, req, onlyonce.Won)
+	if b.store.Features().Steps {
+		b.begin(t, first.Record.Owner(), intent("s", 0))
+		b.end(t, first.Record.Owner(), done("s", "result"))
+	}
+	b.release(t, first.Record.Owner())
+	before := b.get(t, req.Key)
+	for _, abandon := range []onlyonce.Abandon{onlyonce.AbandonHold, onlyonce.AbandonRerun} {
+		for _, resolve := range []bool{false, true} {
+			next := again(req)
+			next.Abandon, next.Resolve = abandon, resolve
+			b.want(t, next, onlyonce.Doubtful)
+			if diff := cmp.Diff(before, b.get(t, req.Key)); diff != "" {
+				t.Errorf("a refused claim changed the record (-before +after):\n%s", diff)
+			}
+		}
+	}
+	if c := b.want(t, again(req), onlyonce.Resumed); c.From != onlyonce.FailedRetryable || c.Record.Origin != first.Record.Origin {
+		t.Errorf("resumed from %q: %+v", c.From, c.Record)
+	}
+	b.release(t, b.get(t, req.Key).Owner())
+	b.clock.Advance(retention)
+	next := again(req)
+	next.Abandon = onlyonce.AbandonHold
+	b.want(t, next, onlyonce.Won)
 }
 
 func checkTakeoverLease(t *testing.T, b *bench) {
@@ -195,6 +232,8 @@ func checkRepeat(t *testing.T, b *bench) {
 	}
 }
 
+// B38: clients' keys repeat: another request under a key is told so, whatever
+// became of the first.
 func checkMismatch(t *testing.T, b *bench) {
 	other, version := fingerprintOf("b"), fingerprintOf("a")
 	version.Version.Secret = "s2"

@@ -139,16 +139,46 @@ func checkSweepAbandoned(t *testing.T, b *bench) {
 			t.Errorf("%s: swept to %q (%s), want %q", req, rec.State, rec.Reason, want)
 		}
 	}
-	if !b.store.Features().Steps {
-		return
+	if b.store.Features().Steps {
+		b.sweepsSteps(t)
 	}
-	began := request("began")
-	began.Abandon = onlyonce.AbandonResume
-	b.begin(t, b.want(t, began, onlyonce.Won).Record.Owner(), intent("charge", 0))
+}
+
+// sweepsSteps: what an abandoned operation's steps have done decides: only one
+// without a trace of an effect is freed.
+func (b *bench) sweepsSteps(t *testing.T) {
+	t.Helper()
+	notApplied := onlyonce.StepEnd{Name: "a", State: onlyonce.StepNotApplied}
+	tests := map[string]struct {
+		ends   []onlyonce.StepEnd // of steps that were begun before
+		open   bool               // one more was begun
+		want   onlyonce.State
+		reason string
+	}{
+		"begun":                {open: true, want: onlyonce.InDoubt, reason: onlyonce.ReasonUnfinishedStep},
+		"done":                 {ends: []onlyonce.StepEnd{done("a", "r")}, want: onlyonce.InDoubt, reason: onlyonce.ReasonUnansweredStep},
+		"done, then begun":     {ends: []onlyonce.StepEnd{done("a", "r")}, open: true, want: onlyonce.InDoubt, reason: onlyonce.ReasonUnfinishedStep},
+		"not applied":          {ends: []onlyonce.StepEnd{notApplied}, want: onlyonce.FailedRetryable, reason: onlyonce.ReasonSweptFree},
+		"not applied and done": {ends: []onlyonce.StepEnd{notApplied, done("c", "r")}, want: onlyonce.InDoubt, reason: onlyonce.ReasonUnansweredStep},
+	}
+	for name, tt := range tests {
+		owner := b.want(t, stepRequest(name), onlyonce.Won).Record.Owner()
+		for _, end := range tt.ends {
+			b.begin(t, owner, intent(end.Name, 0))
+			b.end(t, owner, end)
+		}
+		if tt.open {
+			b.begin(t, owner, intent("b", 0))
+		}
+	}
 	b.clock.Advance(lease + time.Minute)
-	b.sweep(t, 100)
-	if rec := b.get(t, began.Key); rec.State != onlyonce.InDoubt {
-		t.Errorf("an abandoned attempt with an unfinished step was swept to %q, want in_doubt", rec.State)
+	if r := b.sweep(t, 100); r.Freed != 1 || r.Parked != len(tests)-1 {
+		t.Errorf("swept %+v, want 1 freed and %d parked", r, len(tests)-1)
+	}
+	for name, tt := range tests {
+		if rec := b.get(t, request(name).Key); rec.State != tt.want || rec.Reason != tt.reason {
+			t.Errorf("an attempt whose steps are %s was swept to %q (%s), want %q (%s)", name, rec.State, rec.Reason, tt.want, tt.reason)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ func identityRules() []rule {
 		{"S1_scopes_do_not_meet", "two tenants with the same key saw each other (cases B26, B29)", checkScopes},
 		{"S1_joining_is_unambiguous", "scope and key were joined so that two pairs became one", checkJoin},
 		{"O8_an_answer_comes_back_as_it_was", "an answer lost or changed something in the store (cases B62, B65, B67)", checkAnswers},
+		{"O8_readers_share_nothing_with_the_store", "a caller that changed what it was given, or had given, changed what others are told", checkUnshared},
 		{"F7_every_field_survives_every_transition", "a field was dropped on the way (case B45)", checkRoundTrip},
 	}
 }
@@ -91,6 +92,101 @@ func checkAnswers(t *testing.T, b *bench) {
 		}
 		if diff := cmp.Diff(&answer, c.Record.Answer); diff != "" {
 			t.Errorf("%s: the replay differs (-stored +replayed):\n%s", name, diff)
+		}
+	}
+}
+
+// scribble changes everything in a record that a reader can write to.
+func scribble(rec onlyonce.Record) {
+	for i := range rec.Fingerprint.Parts {
+		rec.Fingerprint.Parts[i] ^= 0xff
+	}
+	if rec.Answer == nil {
+		return
+	}
+	for i := range rec.Answer.Body {
+		rec.Answer.Body[i] ^= 0xff
+	}
+	for name, values := range rec.Answer.Header {
+		for i := range values {
+			values[i] = "scribbled"
+		}
+		delete(rec.Answer.Header, name)
+	}
+	rec.Answer.Status = 599
+}
+
+// checkUnshared scribbles over all that goes in and comes out.
+func checkUnshared(t *testing.T, b *bench) {
+	req, answer := request("k"), created()
+	first := b.want(t, req, onlyonce.Won)
+	want := b.get(t, req.Key)
+	want.Fingerprint = fingerprintOf("a")
+	scribble(first.Record)
+	scribble(onlyonce.Record{Fingerprint: req.Fingerprint})
+	scribble(b.want(t, again(request("k")), onlyonce.Busy).Record)
+	if diff := cmp.Diff(want, b.get(t, req.Key)); diff != "" {
+		t.Fatalf("the record in progress (-want +got):\n%s", diff)
+	}
+	settled := b.complete(t, first.Record.Owner(), answer)
+	scribble(onlyonce.Record{Answer: &answer})
+	stored := created()
+	want.State, want.Answer, want.CompletedAt, want.ExpiresAt = onlyonce.Completed, &stored, b.clock.Now(), settled.ExpiresAt
+	reads := map[string]func() onlyonce.Record{
+		"replay": func() onlyonce.Record { return b.want(t, again(request("k")), onlyonce.Replay).Record },
+		"get":    func() onlyonce.Record { return b.get(t, req.Key) },
+	}
+	if ops, ok := b.store.(onlyonce.OperatorStore); ok {
+		reads["list"] = func() onlyonce.Record {
+			page, err := ops.List(b.ctx, onlyonce.ListFilter{})
+			if err != nil || len(page.Records) != 1 {
+				t.Fatalf("list: %d records, %v", len(page.Records), err)
+			}
+			return page.Records[0]
+		}
+	}
+	for range 2 {
+		for name, read := range reads {
+			rec := read()
+			if diff := cmp.Diff(want, rec); diff != "" {
+				t.Fatalf("%s (-want +got):\n%s", name, diff)
+			}
+			scribble(rec)
+		}
+	}
+	b.unsharedSteps(t)
+}
+
+// unsharedSteps does the same to steps and settings.
+func (b *bench) unsharedSteps(t *testing.T) {
+	t.Helper()
+	if b.store.Features().Steps {
+		req, in, end := stepRequest("steps"), intent("s", 0), done("s", "result")
+		owner := b.want(t, req, onlyonce.Won).Record.Owner()
+		b.begin(t, owner, in)
+		b.end(t, owner, end)
+		in.Request[0], end.Result[0] = 'X', 'X'
+		for range 2 {
+			s := b.steps(t, req.Key)
+			if len(s) != 1 || !bytes.Equal(s[0].Request, intent("s", 0).Request) || string(s[0].Result) != "result" {
+				t.Fatalf("steps: %+v", s)
+			}
+			s[0].Request[0], s[0].Result[0] = 'Y', 'Y'
+		}
+	}
+	if s, ok := b.store.(onlyonce.SettingStore); ok {
+		value := []byte("value")
+		for range 2 {
+			got, err := s.AddSetting(b.ctx, "kind", "id", value)
+			if err != nil || string(got) != "value" {
+				t.Fatalf("add setting: %q, %v", got, err)
+			}
+			got[0], value = 'X', []byte("another")
+			got, _, err = s.Setting(b.ctx, "kind", "id")
+			if err != nil || string(got) != "value" {
+				t.Fatalf("setting: %q, %v", got, err)
+			}
+			got[0] = 'Y'
 		}
 	}
 }

@@ -150,7 +150,7 @@ func checkAges(t *testing.T, b *bench) {
 	b.clock.Advance(3 * time.Second)
 	s := b.steps(t, req.Key)
 	if len(s) != 1 || s[0].Sends != 2 || s[0].Age != 13*time.Second || s[0].Idle != 3*time.Second {
-		t.Errorf("steps: %+v", s)
+		t.Fatalf("steps: %+v", s)
 	}
 	// The first send, 20 s from its beginning, may leave later than the second.
 	if s[0].SendWithin != 10*time.Second {

@@ -15,6 +15,7 @@ const (
 	leaseOver    stage = "in_progress, lease over"
 	completed    stage = "completed"
 	freed        stage = "failed_retryable"
+	freedSteps   stage = "failed_retryable, made of steps"
 	doubt        stage = "in_doubt"
 	completedOld stage = "completed, expired"
 	freedOld     stage = "failed_retryable, expired"
@@ -31,6 +32,10 @@ func transitions() map[string]map[stage]onlyonce.State {
 		},
 		"claim by a request that may not be rerun": {
 			absent: onlyonce.InProgress, freed: onlyonce.InProgress,
+			completedOld: onlyonce.InProgress, freedOld: onlyonce.InProgress,
+		},
+		"claim by a request made of steps": {
+			absent: onlyonce.InProgress, freed: onlyonce.InProgress, freedSteps: onlyonce.InProgress,
 			completedOld: onlyonce.InProgress, freedOld: onlyonce.InProgress,
 		},
 		"resolving claim": {
@@ -57,7 +62,7 @@ func transitions() map[string]map[stage]onlyonce.State {
 
 func runTransitions(t *testing.T, backend Backend) {
 	t.Helper()
-	stages := []stage{absent, live, leaseOver, completed, freed, doubt, completedOld, freedOld}
+	stages := []stage{absent, live, leaseOver, completed, freed, freedSteps, doubt, completedOld, freedOld}
 	for event, table := range transitions() {
 		t.Run(event, func(t *testing.T) {
 			t.Parallel()
@@ -87,13 +92,17 @@ func (b *bench) reach(t *testing.T, s stage) onlyonce.Owner {
 	if s == absent {
 		return onlyonce.Owner{Key: request("k").Key, Fence: 1, Attempt: onlyonce.NewToken()}
 	}
-	owner := b.want(t, request("k"), onlyonce.Won).Record.Owner()
+	req := request("k")
+	if s == freedSteps {
+		req = stepRequest("k")
+	}
+	owner := b.want(t, req, onlyonce.Won).Record.Owner()
 	switch s {
 	case leaseOver:
 		b.clock.Advance(lease)
 	case completed, completedOld:
 		b.complete(t, owner, created())
-	case freed, freedOld:
+	case freed, freedSteps, freedOld:
 		b.release(t, owner)
 	case doubt:
 		b.park(t, owner, false)
@@ -126,6 +135,8 @@ func (b *bench) event(t *testing.T, event string, owner onlyonce.Owner) {
 	case "claim by a request that may not be rerun":
 		req.Abandon = onlyonce.AbandonHold
 		b.claim(t, req)
+	case "claim by a request made of steps":
+		b.claim(t, stepRequest("k"))
 	case "resolving claim":
 		req.Resolve = true
 		b.claim(t, req)

@@ -51,6 +51,7 @@ func RunTx[Tx any](t *testing.T, backend TxBackend[Tx]) {
 		{"C10_finish_is_repeatable", "an attempt whose commit's reply was lost wrote its business data twice", checkFinishRepeat[Tx]},
 		{"C6_complete_in_the_callers_transaction_is_fenced", "completing in the caller's own transaction must tell whether the key is still held", checkCompleteTx[Tx]},
 	}
+	rules = append(rules, besideRules[Tx]()...)
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package onlyonce_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,4 +74,57 @@ func (d damagedParts) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onl
 		claim.Record.Fingerprint.Parts = []byte{200}
 	}
 	return claim, err
+}
+
+// C11: only Wrap can do without the store; and what an unprotected handler's
+// failure leaves behind is recorded nowhere, so it is no "safe, nothing done".
+func TestFailOpenUnprotected(t *testing.T) {
+	t.Parallel()
+	open := charge()
+	open.FailOpen = true
+	down := func(storefault.Method, onlyonce.Key) storefault.Fault {
+		return storefault.Fault{Before: storefault.ErrDown}
+	}
+	w := newWorldWith(t, down, onlyonce.Config{})
+	_, err := w.Steps(t.Context(), open, keyed("k", "x"), never(t))
+	wantCode(t, err, onlyonce.CodeStoreUnavailable)
+	_, err = w.Atomic(t.Context(), open, keyed("k", "x"), func(context.Context, tx) (onlyonce.Answer, error) {
+		t.Error("a transaction ran without its store")
+		return answer(500, ""), nil
+	})
+	wantCode(t, err, onlyonce.CodeStoreUnavailable)
+	_, err = w.Wrap(t.Context(), open, keyed("k", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
+		if onlyonce.AttemptFrom(ctx) != nil {
+			t.Error("an unprotected run has no attempt")
+		}
+		if _, ok := ctx.Deadline(); !ok {
+			t.Error("an unprotected run has a deadline, too")
+		}
+		panic("broken")
+	})
+	wantCode(t, err, onlyonce.CodeOutcomeUnknown)
+}
+
+// C11: a store that has been reached and refuses is not out of reach.
+func TestFailOpenIsForAnUnreachableStoreOnly(t *testing.T) {
+	t.Parallel()
+	open := charge()
+	open.FailOpen = true
+	for name, failure := range map[string]error{
+		"another error": errors.New("disk full"),
+		"conflict":      onlyonce.ErrConflict,
+		"uncertain":     onlyonce.ErrUncertain,
+	} {
+		for _, m := range []storefault.Method{storefault.Claim, storefault.AddSetting} {
+			script := make([]storefault.Fault, 10)
+			for i := range script {
+				script[i].Before = failure
+			}
+			w := newWorld(t, faults{m: script})
+			_, err := w.Wrap(t.Context(), open, keyed("k", "x"), never(t))
+			if onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable {
+				t.Errorf("%s, %s: %v", m, name, err)
+			}
+		}
+	}
 }
