@@ -44,7 +44,7 @@ func AttemptFrom(ctx context.Context) *Attempt {
 }
 
 // Owner names the attempt: key, fence and token. The fence may guard writes of
-// the handler's own.
+// the handler's own; in atomic mode, where the transaction guards them, it is 0.
 func (a *Attempt) Owner() Owner { return a.owner }
 
 // Operation is a reference to the key that is safe to log.

@@ -23,6 +23,9 @@ func (e *Engine) newClaimant(ctx context.Context, j job) (*claimant, error) {
 	if err := req.Key.Validate(); err != nil {
 		return nil, err
 	}
+	if req.Canonical == nil {
+		return nil, configError("Request.Canonical", "must not be nil: without a canonical form no request can be told from another")
+	}
 	c := &claimant{job: j, e: e}
 	c.claim = ClaimRequest{
 		Key: req.Key, Operation: op.Name, Attempt: NewToken(),

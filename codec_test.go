@@ -55,6 +55,7 @@ func TestEncodeHeader(t *testing.T) {
 		"values":     {map[string][]string{"Link": {"b", "a", "b"}}, "Link: b\nLink: a\nLink: b\n"},
 		"colons":     {map[string][]string{"Location": {"a: b: c"}}, "Location: a: b: c\n"},
 		"obs-text":   {map[string][]string{"A": {"caf\xe9 \xff"}}, "A: caf\xe9 \xff\n"},
+		"bad names":  {map[string][]string{"A\nB": {"1"}, "A: B": {"2"}, "": {"3"}, "Ok": {"4"}}, "Ok: 4\n"},
 		"breaks":     {map[string][]string{"A": {"1\r\nSet-Cookie: x\n2\r"}}, "A: 1  Set-Cookie: x 2 \n"},
 	} {
 		for range 20 { // a map has no order; the text has

@@ -77,11 +77,15 @@ func NextFence(old int64, now time.Time) int64 {
 }
 
 // EncodeHeader is the form in which stores keep an answer's headers: a line
-// "Name: value" each, sorted by name, values byte for byte. Line breaks, which
-// no header may hold, become spaces.
+// "Name: value" each, sorted by name, values byte for byte. What no header may
+// hold is mended: line breaks in values become spaces, names that are no token
+// of RFC 9110 are left out.
 func EncodeHeader(h map[string][]string) []byte {
 	var b []byte
 	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if !isToken(name) {
+			continue
+		}
 		for _, v := range h[name] {
 			b = append(b, name...)
 			b = append(b, ": "...)
@@ -95,12 +99,19 @@ func EncodeHeader(h map[string][]string) []byte {
 	return b
 }
 
+// isToken tells whether a header may have this name.
+func isToken(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
+	})
+}
+
 // DecodeHeader reads what EncodeHeader wrote. No headers are a nil map.
 func DecodeHeader(b []byte) (map[string][]string, error) {
 	var h map[string][]string
 	for line := range bytes.Lines(b) {
 		name, value, ok := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(": "))
-		if !ok {
+		if !ok || !isToken(string(name)) {
 			return nil, fmt.Errorf("decode stored headers: a line of %d bytes has no name", len(line))
 		}
 		if h == nil {

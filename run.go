@@ -106,12 +106,12 @@ func (a *Attempt) declaredOutcome() Outcome {
 // became of the caller. Meanwhile the key stays the attempt's. What cannot be
 // written in time is written behind the request: an outcome that is known here
 // must not be left to whoever comes when the lease is over.
-func (c *claimant) settleWith(ctx context.Context, a *Attempt, write func(context.Context) (held bool, err error)) (held bool, err error) {
+func (c *claimant) settleWith(ctx context.Context, a *Attempt, s settling) (held bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	err = c.e.insist(ctx, func(ctx context.Context) error {
 		a.prolong(ctx)
 		var err error
-		held, err = write(ctx)
+		held, err = s.write(ctx)
 		return err
 	})
 	if err == nil {
@@ -120,24 +120,33 @@ func (c *claimant) settleWith(ctx context.Context, a *Attempt, write func(contex
 	c.observe(ctx, Event{Kind: EventStoreFailed, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Err: err})
 	c.e.behind(ctx, min(a.op.Lease/4, 5*time.Second), func(ctx context.Context) error {
 		a.prolong(ctx)
-		held, err := write(ctx)
+		held, err := s.write(ctx)
 		if err == nil && !held {
-			c.contradiction(ctx, a)
+			c.observe(ctx, Event{Kind: s.lost, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: contradicts})
 		}
 		return err
 	})
 	return false, err
 }
 
+// settling is a write that settles a key.
+type settling struct {
+	// write makes it; held is false when the attempt has lost the key.
+	write func(ctx context.Context) (held bool, err error)
+	// lost is what to tell the observer if that is found out behind the request,
+	// where nobody waits for an answer any more.
+	lost EventKind
+}
+
 // complete stores the answer. Nothing is sent before it is stored, and the key
 // is never released (rule O6).
 func (c *claimant) complete(ctx context.Context, a *Attempt, answer Answer) (Settled, error) {
 	var settled Settled
-	_, err := c.settleWith(ctx, a, func(ctx context.Context) (bool, error) {
+	_, err := c.settleWith(ctx, a, settling{lost: EventContradiction, write: func(ctx context.Context) (bool, error) {
 		s, err := c.e.store.Complete(ctx, a.owner, answer)
 		settled = s
 		return s.Held, err
-	})
+	}})
 	if err == nil {
 		return settled, nil
 	}
@@ -164,11 +173,11 @@ func (c *claimant) completed(ctx context.Context, a *Attempt, end ended) (Result
 // contradiction raises the alarm: an attempt proved an outcome after its key
 // was taken from it.
 func (c *claimant) contradiction(ctx context.Context, a *Attempt) {
-	c.observe(ctx, Event{
-		Kind: EventContradiction, Fence: a.owner.Fence, Attempt: a.owner.Attempt,
-		Reason: "an attempt finished after it had lost its key; compare its effects with the key's answer",
-	})
+	c.observe(ctx, Event{Kind: EventContradiction, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: contradicts})
 }
+
+// contradicts is what an attempt that lost its key leaves to be looked at.
+const contradicts = "an attempt finished after it had lost its key; compare its effects with the key's answer"
 
 // lost answers the caller of an attempt that no longer owns its key.
 func (c *claimant) lost(ctx context.Context, a *Attempt) (Result, error) {
@@ -182,9 +191,9 @@ func (c *claimant) lost(ctx context.Context, a *Attempt) (Result, error) {
 
 // release frees the key.
 func (c *claimant) release(ctx context.Context, a *Attempt, end ended) (Result, error) {
-	held, err := c.settleWith(ctx, a, func(ctx context.Context) (bool, error) {
+	held, err := c.settleWith(ctx, a, settling{lost: EventLeaseLost, write: func(ctx context.Context) (bool, error) {
 		return c.e.store.Release(ctx, a.owner, end.reason)
-	})
+	}})
 	if err == nil && !held {
 		return c.lost(ctx, a)
 	}
@@ -213,9 +222,9 @@ func (a *Attempt) freed(end ended) (Result, error) {
 // doubtful parks the key. The caller gets the handler's own failure, or is
 // told that the outcome is not known; never an unstored success.
 func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended) (Result, error) {
-	held, err := c.settleWith(ctx, a, func(ctx context.Context) (bool, error) {
+	held, err := c.settleWith(ctx, a, settling{lost: EventLeaseLost, write: func(ctx context.Context) (bool, error) {
 		return c.e.store.Park(ctx, ParkRequest{Owner: a.owner, Reason: end.reason})
-	})
+	}})
 	if err == nil && !held {
 		return c.lost(ctx, a)
 	}

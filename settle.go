@@ -59,8 +59,11 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if err := e.applySettlement(ctx, owner, s); err != nil {
 		return rec, e.leaveInDoubt(ctx, owner, rec, err)
 	}
-	rec, _, err = e.store.Get(ctx, s.Key)
-	return rec, err
+	settled, _, err := e.store.Get(ctx, s.Key)
+	if err != nil {
+		return rec, &Error{Code: CodeStoreUnavailable, Op: "read settled key", Hint: "it is settled; only reading it back failed", Err: err}
+	}
+	return settled, nil
 }
 
 // leaveInDoubt gives an operator's claim back after a failure.

@@ -70,7 +70,7 @@ func (s Sweeper) Once(ctx context.Context) (SweepResult, error) {
 	for {
 		r, err := s.Store.Sweep(ctx, SweepRequest{Limit: s.Batch, Grace: s.Grace, StepRetention: s.StepRetention})
 		if err != nil {
-			return sum, err
+			return sum, &Error{Code: CodeStoreUnavailable, Op: "sweep", Hint: "nothing is lost: the next run goes on", Err: err}
 		}
 		sum.Busy = r.Busy
 		sum.Deleted += r.Deleted

@@ -49,7 +49,11 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 		claim, err := t.try(ctx)
 		if err != nil {
 			c.observe(ctx, Event{Kind: EventStoreFailed, Err: err})
-			return Result{}, unavailable("run transaction", err)
+			failure := unavailable("run transaction", err)
+			if t.uncertain {
+				failure.Hint = "whether it was done could not be learned; the same request with the same key finds out"
+			}
+			return Result{}, failure
 		}
 		done, err := c.consider(ctx, claim)
 		if err != nil {
@@ -71,6 +75,8 @@ type atomicRun[Tx any] struct {
 
 	// end is what the last run of the handler left.
 	end ended
+	// uncertain: a commit may stand although its reply was lost.
+	uncertain bool
 }
 
 // try runs the transaction, repeating it while the store says that this is
@@ -78,7 +84,7 @@ type atomicRun[Tx any] struct {
 func (t *atomicRun[Tx]) try(ctx context.Context) (claim Claim, err error) {
 	hctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.op.Deadline)
 	defer cancel()
-	_, err = t.e.repeat(hctx, func(ctx context.Context) error {
+	t.uncertain, err = t.e.repeat(hctx, func(ctx context.Context) error {
 		t.end = ended{}
 		c, settled, err := t.store.Atomic(ctx, t.claim, t.body)
 		claim, t.end.settled = c, settled
@@ -146,12 +152,14 @@ func (t *atomicRun[Tx]) rolledBack(ctx context.Context) (Result, error) {
 func (t *atomicRun[Tx]) parked(ctx context.Context) (Result, error) {
 	a := t.attempt(Owner{Key: t.req.Key, Attempt: t.claim.Attempt})
 	a.trust(now(), a.op.Lease) // nothing to renew before there is a claim
-	write := func(ctx context.Context) (bool, error) {
+	var fence int64
+	held, err := t.settleWith(ctx, a, settling{lost: EventLeaseLost, write: func(ctx context.Context) (bool, error) {
 		claim, err := t.e.store.Claim(ctx, t.claim)
 		if err != nil || !claim.Verdict.Owns() {
 			return claim.Verdict == Doubtful, err
 		}
 		owner := claim.Record.Owner()
+		fence = owner.Fence
 		held, err := t.e.store.Park(ctx, ParkRequest{Owner: owner, Reason: t.end.reason})
 		if err != nil {
 			// Until it is parked nobody may take the key over.
@@ -159,12 +167,14 @@ func (t *atomicRun[Tx]) parked(ctx context.Context) (Result, error) {
 			err = errors.Join(err, renewErr)
 		}
 		return held, err
-	}
-	held, err := t.settleWith(ctx, a, write)
+	}})
 	if err == nil && !held {
 		return t.lost(ctx, a)
 	}
-	t.observe(ctx, Event{Kind: EventParked, Attempt: t.claim.Attempt, Reason: t.end.reason, Took: t.end.took})
+	if err == nil {
+		a.owner.Fence = fence
+		t.observe(ctx, Event{Kind: EventParked, Fence: fence, Attempt: a.owner.Attempt, Reason: t.end.reason, Took: t.end.took})
+	}
 	return t.doubted(a, t.end)
 }
 
