@@ -222,13 +222,18 @@ func (c *claimant) park(ctx context.Context, rec Record) error {
 // resolve asks for a key in doubt if this operation can settle it: steps by
 // their recorded intents, a wrapped handler by its Recover function.
 func (c *claimant) resolve(rec Record) error {
-	can := (c.mode == modeSteps && rec.Abandon == AbandonResume && rec.Reason != ReasonDeclared) ||
-		(c.mode == modeWrap && c.op.Recover != nil)
+	can := c.resolvable(rec)
 	if !can || c.claim.Resolve {
 		return c.doubt(rec)
 	}
 	c.claim.Resolve = true
 	return nil
+}
+
+// resolvable tells whether this operation can settle a key in doubt by itself.
+func (c *claimant) resolvable(rec Record) bool {
+	return (c.mode == modeSteps && rec.Abandon == AbandonResume && rec.Reason != ReasonDeclared) ||
+		(c.mode == modeWrap && c.op.Recover != nil)
 }
 
 // doubtRetryAfter is when to come back for a key in doubt.
@@ -237,7 +242,10 @@ const doubtRetryAfter = 5 * time.Second
 func (c *claimant) doubt(rec Record) *Error {
 	e := &Error{
 		Code: CodeOutcomeUnknown, Op: "claim key", Operation: c.req.Key.Operation(), RetryAfter: doubtRetryAfter,
-		Hint: "whether the operation took effect is being found out; ask again later with the same key",
+		Hint: "whether the operation took effect is not known yet; ask again later with the same key, never with a new one",
+	}
+	if !c.resolvable(rec) {
+		e.Hint = "whether the operation took effect is not known, and the service's operators have to find out; ask again later with the same key, never with a new one"
 	}
 	if rec.Reason != "" {
 		e.Err = errors.New(rec.Reason)

@@ -49,6 +49,9 @@ type Engine struct {
 // New makes an Engine on a store. Close it to wait for answers that are still
 // being stored.
 func New(store Store, cfg Config) (*Engine, error) {
+	if store == nil {
+		return nil, configError("store", "must not be nil")
+	}
 	cfg = cfg.WithDefaults()
 	settings, _ := store.(SettingStore)
 	if cfg.Secrets.Current.ID == "" && settings == nil {

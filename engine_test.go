@@ -74,6 +74,10 @@ func TestBadIdentityIsRefused(t *testing.T) {
 	wantCode(t, err, onlyonce.CodeUnauthenticated)
 	_, err = w.Wrap(t.Context(), onlyonce.Op{}, keyed("k", "x"), never(t))
 	wantCode(t, err, onlyonce.CodeConfig)
+	_, err = w.Wrap(t.Context(), charge(), onlyonce.Request{Key: onlyonce.Key{Scope: "acct", Value: "k"}}, never(t))
+	wantCode(t, err, onlyonce.CodeConfig)
+	_, err = onlyonce.New(nil, onlyonce.Config{})
+	wantCode(t, err, onlyonce.CodeConfig)
 }
 
 // C2, C5, B17: a slow handler keeps its key for as long as it lives, and

@@ -66,6 +66,8 @@ const (
 	CodeStepChanged Code = "step_changed"
 	// CodeNotFound: there is no record for the key.
 	CodeNotFound Code = "key_not_found"
+	// CodeNotInDoubt: a key that is to be settled is not in doubt.
+	CodeNotInDoubt Code = "key_not_in_doubt"
 )
 
 // Sentinels for errors.Is. Two errors are the same kind when their codes are.

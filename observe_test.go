@@ -84,7 +84,7 @@ func TestEvents(t *testing.T) {
 		"failed, released, resumed": {nil, func(w flow) {
 			w.Wrap(w.t.Context(), free, keyed("k", "x"), fails)
 			w.Wrap(w.t.Context(), free, keyed("k", "x"), ok)
-		}, []string{"claimed", "released: the handler failed without effect", "resumed", "completed"}},
+		}, []string{"claimed", "released: the handler failed", "resumed", "completed"}},
 		"refused by the handler": {nil, func(w flow) {
 			w.Wrap(w.t.Context(), hold, keyed("k", "x"), responds(429, "later"))
 		}, []string{"claimed", "released: refused by the handler"}},
@@ -138,7 +138,7 @@ func TestEvents(t *testing.T) {
 			w.Atomic(w.t.Context(), hold, keyed("k", "x"), l.insert(201))
 			w.Atomic(w.t.Context(), hold, keyed("k", "x"), l.insert(201))
 			w.Atomic(w.t.Context(), hold, keyed("k", "y"), l.insert(201))
-		}, []string{"released: the handler failed without effect", "completed", "replayed", "refused: idempotency_key_reused"}},
+		}, []string{"released: the handler failed", "completed", "replayed", "refused: idempotency_key_reused"}},
 		"atomic, store down": {
 			faults{storefault.Atomic: {down}},
 			func(w flow) { w.Atomic(w.t.Context(), open, keyed("k", "x"), (&ledger{}).insert(201)) },

@@ -46,7 +46,7 @@ func decide(r run) (act action, reason string) {
 		if r.mode == modeWrap && r.on5xx == Hold {
 			return actPark, ReasonFailed
 		}
-		return actRelease, "the handler failed without effect"
+		return actRelease, "the handler failed"
 	case refusing(r.answer.Status):
 		return actRelease, "refused by the handler"
 	default:

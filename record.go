@@ -75,6 +75,9 @@ const (
 	// ReasonUnansweredStep: an effect happened and nobody has come for its
 	// answer.
 	ReasonUnansweredStep = "a step is done and the operation was never answered"
+	// ReasonBehindStep is added to why a key is free when steps are done: a
+	// retry goes on behind them.
+	ReasonBehindStep = " behind a finished step; a retry goes on from there"
 	// ReasonFailed: the handler failed where it may have had an effect.
 	ReasonFailed = "the handler failed after it may have had an effect"
 	// ReasonDeclared: the handler said that it does not know.

@@ -191,6 +191,9 @@ func (c *claimant) lost(ctx context.Context, a *Attempt) (Result, error) {
 
 // release frees the key.
 func (c *claimant) release(ctx context.Context, a *Attempt, end ended) (Result, error) {
+	if a.finishedSteps() {
+		end.reason += ReasonBehindStep
+	}
 	held, err := c.settleWith(ctx, a, settling{lost: EventLeaseLost, write: func(ctx context.Context) (bool, error) {
 		return c.e.store.Release(ctx, a.owner, end.reason)
 	}})
@@ -212,6 +215,9 @@ func (a *Attempt) freed(end ended) (Result, error) {
 	failed := &Error{
 		Code: CodeHandlerFailed, Op: "run handler", Operation: a.Operation(), Err: end.err,
 		Hint: "nothing was done; send the same request again with the same key",
+	}
+	if a.finishedSteps() {
+		failed.Hint = "it failed on its way, and what was done is recorded; send the same request again with the same key, and it goes on from there"
 	}
 	if CodeOf(end.err) == CodeStoreUnavailable {
 		failed.Code, failed.RetryAfter = CodeStoreUnavailable, time.Second
@@ -240,7 +246,7 @@ func (c *claimant) doubted(a *Attempt, end ended) (Result, error) {
 	if end.err == nil && !end.run.unfinished && !end.run.recovering && (end.run.outcome == Unknown || end.answer.Status >= 500) {
 		return res, nil
 	}
-	doubt := c.doubt(Record{Reason: end.reason})
+	doubt := c.doubt(Record{Reason: end.reason, Abandon: c.claim.Abandon})
 	if end.err != nil {
 		doubt.Err = end.err
 	}

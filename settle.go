@@ -16,13 +16,28 @@ type Settlement struct {
 	Actor, Reason string
 }
 
+// validate refuses what would stand for good and be wrong.
+func (s Settlement) validate() error {
+	if s.Actor == "" || s.Reason == "" {
+		return configError("Settlement", "needs an actor and a reason")
+	}
+	if s.Applied == nil {
+		return nil
+	}
+	if act, _ := decide(run{mode: modeSteps, answer: *s.Applied}); act != actComplete {
+		return configError("Settlement.Applied", "has the status %d, which is never stored: give the answer that the operation has when it took effect", s.Applied.Status)
+	}
+	return nil
+}
+
 // settleLease is how long an operator's claim holds a key it is settling.
 const settleLease = 30 * time.Second
 
 // Settle settles a key in doubt, as its one owner meanwhile. It returns an
-// *Error with CodeNotFound when there is no such key, CodeInProgress when an
-// attempt is still under way or the key is not in doubt (completed keys never
-// change), CodeStoreUnavailable otherwise. When it fails, or crashes, on the
+// *Error with CodeNotFound when there is no such key, CodeNotInDoubt when an
+// attempt is still under way or the key is settled already (completed keys never
+// change), CodeConfig for a settlement that makes no sense, such as an answer
+// that no handler would have had stored, CodeStoreUnavailable otherwise. When it fails, or crashes, on the
 // way, the key is in doubt as before, at the latest when the operator's claim
 // has run out; an audit entry may be there already.
 func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
@@ -30,8 +45,8 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if !ok {
 		return Record{}, configError("store", "%s keeps no audit", e.store.Features().Name)
 	}
-	if s.Actor == "" || s.Reason == "" {
-		return Record{}, configError("Settlement", "needs an actor and a reason")
+	if err := s.validate(); err != nil {
+		return Record{}, err
 	}
 	if !e.enter() {
 		return Record{}, errClosed()
@@ -120,10 +135,11 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 }
 
 func notInDoubt(rec Record) *Error {
-	return &Error{
-		Code: CodeInProgress, Op: "settle key", Operation: rec.Key.Operation(),
-		Hint: "the key is " + string(rec.State) + ", not in_doubt: there is nothing to settle",
+	hint := "the key is " + string(rec.State) + ": there is nothing to settle"
+	if rec.State == InProgress {
+		hint = "an attempt is under way: it settles the key itself, or can be settled when its lease is over, at " + rec.LeaseEnd.Format(time.RFC3339)
 	}
+	return &Error{Code: CodeNotInDoubt, Op: "settle key", Operation: rec.Key.Operation(), Hint: hint}
 }
 
 func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement) error {

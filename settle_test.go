@@ -55,6 +55,11 @@ func TestSettleRefuses(t *testing.T) {
 		w := newWorld(t, nil)
 		_, err := w.Settle(t.Context(), settlement(nil))
 		wantCode(t, err, onlyonce.CodeNotFound)
+		for _, status := range []int{0, 101, 401, 408, 429, 500, 600} {
+			senseless := settlement(&onlyonce.Answer{Status: status})
+			_, err = w.Settle(t.Context(), senseless)
+			wantCode(t, err, onlyonce.CodeConfig)
+		}
 		nameless := settlement(nil)
 		nameless.Reason = ""
 		_, err = w.Settle(t.Context(), nameless)
@@ -64,10 +69,10 @@ func TestSettleRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = w.Settle(t.Context(), settlement(nil))
-		wantCode(t, err, onlyonce.CodeInProgress)
+		wantCode(t, err, onlyonce.CodeNotInDoubt)
 		w.crash(t, charge(), keyed("k", "x"), responds(200, "lost"))
 		_, err = w.Settle(t.Context(), settlement(nil))
-		wantCode(t, err, onlyonce.CodeInProgress)
+		wantCode(t, err, onlyonce.CodeNotInDoubt)
 		<-time.After(onlyonce.DefaultLease)
 		// An abandoned attempt is as good as in doubt.
 		if _, err = w.Settle(t.Context(), settlement(nil)); err != nil {
@@ -77,7 +82,7 @@ func TestSettleRefuses(t *testing.T) {
 		res, err := w.Wrap(t.Context(), charge(), keyed("k", "x"), responds(200, "done"))
 		wantResult(t, res, err, onlyonce.Executed, "done")
 		_, err = w.Settle(t.Context(), settlement(nil))
-		wantCode(t, err, onlyonce.CodeInProgress)
+		wantCode(t, err, onlyonce.CodeNotInDoubt)
 		res, err = w.Wrap(t.Context(), charge(), keyed("k", "x"), never(t))
 		wantResult(t, res, err, onlyonce.Replayed, "done")
 	})

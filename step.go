@@ -355,6 +355,18 @@ func (a *Attempt) unfinished() bool {
 	return false
 }
 
+// finishedSteps tells whether a step of this life is done.
+func (a *Attempt) finishedSteps() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.steps {
+		if s.State == StepDone {
+			return true
+		}
+	}
+	return false
+}
+
 // Step runs fn as a named step: to success at most once over all attempts;
 // its result, as JSON, is what later attempts get. fn has nothing to check and
 // nobody remembers its key, so a crash inside it leaves the key in doubt; what

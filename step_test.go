@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -180,7 +181,9 @@ func TestResumeBehindFinishedStep(t *testing.T) {
 			}
 		}
 		_, err := w.Steps(t.Context(), charge(), keyed("k", "x"), handler(true))
-		wantCode(t, err, onlyonce.CodeHandlerFailed)
+		if e := wantCode(t, err, onlyonce.CodeHandlerFailed); !strings.Contains(e.Hint, "goes on from there") {
+			t.Errorf("a caller whose operation is half done is told %q", e.Hint)
+		}
 		w.wantState(t, "k", onlyonce.FailedRetryable) // no unfinished step: free, the charge stands
 		res, err := w.Steps(t.Context(), charge(), keyed("k", "x"), handler(false))
 		wantResult(t, res, err, onlyonce.Executed, "charge for 100 EUR")

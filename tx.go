@@ -14,6 +14,9 @@ type TxEngine[Tx any] struct {
 
 // NewTx makes a TxEngine.
 func NewTx[Tx any](store TxStore[Tx], cfg Config) (*TxEngine[Tx], error) {
+	if store == nil {
+		return nil, configError("store", "must not be nil")
+	}
 	e, err := New(store, cfg)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package oncehttp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -211,6 +212,10 @@ func (c *call) run(req onlyonce.Request) (onlyonce.Result, error) {
 		return onlyonce.Result{}, malformed(err)
 	}
 	res, err := work(ctx, c.op, req)
+	if res.State == onlyonce.InDoubt {
+		c.door.guard.set.logger.LogAttrs(ctx, slog.LevelWarn, "key is in doubt: whether the operation took effect is not known",
+			slog.String("route", c.op.Name), slog.String("operation", req.Key.Operation()))
+	}
 	return c.vet(req, res, err)
 }
 

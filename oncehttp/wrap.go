@@ -20,7 +20,7 @@ import (
 //
 // The error is an *onlyonce.Error with CodeConfig, or several joined.
 func (g *Guard) Wrap(route Route, next http.Handler) (http.Handler, error) {
-	if next == nil {
+	if f, ok := next.(http.HandlerFunc); next == nil || (ok && f == nil) {
 		return nil, configError("next", "must not be nil")
 	}
 	d, err := g.newDoor(route)
