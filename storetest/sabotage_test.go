@@ -104,6 +104,20 @@ func sabotages() map[string]struct {
 				return s.Claim(ctx, req)
 			},
 		}},
+		"runs finished steps again": {"C7_what_steps_have_done_is_continued_by_steps_only", sabotaged{
+			claim: func(s *memstore.Store, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
+				if rec, found, _ := s.Get(ctx, req.Key); found && rec.State == onlyonce.FailedRetryable {
+					req.Abandon = rec.Abandon
+				}
+				return s.Claim(ctx, req)
+			},
+		}},
+		"keeps what it is given": {"O8_readers_share_nothing_with_the_store", sabotaged{
+			complete: func(s *memstore.Store, o onlyonce.Owner, a onlyonce.Answer) (onlyonce.Settled, error) {
+				a.Header["Link"][0] = "changed" // as its caller could, later
+				return s.Complete(ctx, o, a)
+			},
+		}},
 		"parks a live attempt": {"O_parking_waits_for_the_lease", sabotaged{
 			park: func(s *memstore.Store, p onlyonce.ParkRequest) (bool, error) {
 				p.LeaseOver = false

@@ -241,14 +241,18 @@ func checkAtomicResumes[Tx any](t *testing.T, b *txBench[Tx]) {
 	b.clock.Advance(retention)
 	first := b.want(t, free, onlyonce.Won)
 	b.release(t, first.Record.Owner())
+	steps := stepRequest("steps")
+	b.release(t, b.want(t, steps, onlyonce.Won).Record.Owner())
+	steps.Abandon = onlyonce.AbandonRerun // its steps can be continued by steps only
 	zombie := b.want(t, over, onlyonce.Won).Record.Owner()
 	b.want(t, hold, onlyonce.Won)
 	b.park(t, b.want(t, doubtful, onlyonce.Won).Record.Owner(), false)
 	b.clock.Advance(lease)
 	want := map[string]onlyonce.Verdict{
 		"freed": onlyonce.Resumed, "over": onlyonce.Resumed, "hold": onlyonce.Abandoned, "doubt": onlyonce.Doubtful, "expired": onlyonce.Won,
+		"steps": onlyonce.Doubtful,
 	}
-	for _, req := range []onlyonce.ClaimRequest{free, over, hold, doubtful, old} {
+	for _, req := range []onlyonce.ClaimRequest{free, over, hold, doubtful, old, steps} {
 		c, s := b.atomic(t, again(req), b.writes(req.Key.Value))
 		v := want[req.Key.Value]
 		if c.Verdict != v || s.Held != v.Owns() {

@@ -1,8 +1,10 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -24,6 +26,7 @@ const (
 	stateNoSchema       = "3F000"
 	statePermission     = "42501"
 	classConnection     = "08"
+	classResources      = "53"  // too many connections, out of memory
 	classOperatorAction = "57P" // shut down, terminated, crashed
 )
 
@@ -43,7 +46,8 @@ const (
 
 // classify makes a driver's error one of the store contract's three: nothing
 // happened and it may be repeated (ErrConflict), it may have happened
-// (ErrUncertain), or it did not happen. It goes by what the server said
+// (ErrUncertain), or it did not happen, and of that the case that the server
+// could not be reached at all (ErrUnreachable). It goes by what the server said
 // (SQLSTATE) and by whether anything was sent, never by text.
 func classify(op string, err error, f fate) error {
 	if err == nil {
@@ -51,6 +55,12 @@ func classify(op string, err error, f fate) error {
 	}
 	if e, ok := errors.AsType[*onlyonce.Error](err); ok && e.Op == op {
 		return err
+	}
+	if e, ok := errors.AsType[*notSentError](err); ok && e.unreachable {
+		return &onlyonce.Error{
+			Code: onlyonce.CodeUnreachable, Op: op, Err: e.err,
+			Hint: "no connection could be made, nothing was sent: look at the address, the server and its log",
+		}
 	}
 	if conflict(err) {
 		return &onlyonce.Error{Code: onlyonce.CodeConflict, Op: op, Err: err}
@@ -107,7 +117,7 @@ func uncertain(err error) bool {
 	switch {
 	case e.Code == stateIdle:
 		return false // it ended before the COMMIT came
-	case e.Code == stateUnknown, e.Code[:2] == classConnection, e.Code[:3] == classOperatorAction:
+	case e.Code == stateUnknown, strings.HasPrefix(e.Code, classConnection), strings.HasPrefix(e.Code, classOperatorAction):
 		return true
 	default:
 		return fatal
@@ -132,10 +142,26 @@ func hintFor(err error) string {
 
 // notSentError marks that no statement was sent, for errors that do not say so
 // themselves: no free connection, or one that was closed already.
-type notSentError struct{ err error }
+type notSentError struct {
+	err error
+	// unreachable: a connection was to be made, and could not be.
+	unreachable bool
+}
 
 func (e *notSentError) Error() string { return e.err.Error() }
 func (e *notSentError) Unwrap() error { return e.err }
+
+// noConnection is the error of taking a connection out of the pool. The server
+// is out of reach when making one has failed: refused, no such name, TLS, no
+// entry. It is not when the caller would not wait, or when the server is there
+// and says that it has too much to do, which is what a busy pool says.
+func noConnection(ctx context.Context, err error) error {
+	_, failed := errors.AsType[*pgconn.ConnectError](err)
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(e.Code, classResources) {
+		failed = false
+	}
+	return &notSentError{err: err, unreachable: failed && ctx.Err() == nil}
+}
 
 // hasState tells whether the server answered with this SQLSTATE.
 func hasState(err error, state string) bool {

@@ -14,7 +14,7 @@ func SQLOf(s *Store) map[string]string {
 	return map[string]string{
 		"insertKey": q.single.insertKey, "readKey": q.readKey, "takeKey": q.single.takeKey, "renewKey": q.renewKey,
 		"absentKey": q.absentKey, "insertAnswer": q.insertAnswer,
-		"completeKey": q.completeKey, "ownedKey": q.ownedKey, "heldKey": q.heldKey, "releaseKey": q.releaseKey, "parkKey": q.parkKey,
+		"completeKey": q.completeKey, "finishKey": q.finishKey, "ownedKey": q.ownedKey, "releaseKey": q.releaseKey, "parkKey": q.parkKey,
 		"listKeys": q.listKeys, "listDoubt": q.listDoubt, "beginStep": q.beginStep, "endStep": q.endStep, "steps": q.steps,
 		"deleteExpired": q.deleteExpired, "lockAbandoned": q.lockAbandoned,
 		"decideAbandoned": q.decideAbandoned, "deleteExpiredSteps": q.deleteExpiredSteps,

@@ -244,11 +244,28 @@ func TestNothingWasSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Claim(t.Context(), request("k")); err == nil || onlyonce.CodeOf(err) != "" {
-		t.Errorf("claim without a server: %v, want a plain error", err)
+	over, end := context.WithCancel(t.Context())
+	end()
+	owner := onlyonce.Owner{Key: request("k").Key}
+	for name, fn := range map[string]func(ctx context.Context) error{
+		"claim":    func(ctx context.Context) error { _, err := s.Claim(ctx, request("k")); return err },
+		"complete": func(ctx context.Context) error { _, err := s.Complete(ctx, owner, created()); return err },
+		"get":      func(ctx context.Context) error { _, _, err := s.Get(ctx, owner.Key); return err },
+		"steps":    func(ctx context.Context) error { _, err := s.Steps(ctx, owner.Key); return err },
+		"atomic":   func(ctx context.Context) error { _, _, err := s.Atomic(ctx, request("k"), answers); return err },
+		"finish":   func(ctx context.Context) error { _, err := s.Finish(ctx, owner, answers); return err },
+		"sweep":    func(ctx context.Context) error { _, err := s.Sweep(ctx, batch); return err },
+		"migrate":  s.Migrate,
+	} {
+		if err := fn(t.Context()); !errors.Is(err, onlyonce.ErrUnreachable) {
+			t.Errorf("%s without a server: %v, want unreachable", name, err)
+		}
+		if err := fn(over); !errors.Is(err, context.Canceled) || onlyonce.CodeOf(err) != "" {
+			t.Errorf("%s with a context that is over: %v, want a plain error", name, err)
+		}
 	}
-	if _, err := pgstore.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=5", pgstore.Config{}); err == nil {
-		t.Error("opened a store without a server")
+	if _, err := pgstore.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none?connect_timeout=5", pgstore.Config{}); !errors.Is(err, onlyonce.ErrUnreachable) {
+		t.Errorf("open without a server: %v, want unreachable", err)
 	}
 
 	busy := open(t, with(t, testserver.Postgres(t), "pool_max_conns", "1"), pgstore.Config{})
@@ -261,6 +278,29 @@ func TestNothingWasSent(t *testing.T) {
 	defer cancel()
 	if _, err := busy.Claim(ctx, request("k")); !errors.Is(err, context.DeadlineExceeded) || onlyonce.CodeOf(err) != "" {
 		t.Errorf("claim without a free connection: %v, want a plain error", err)
+	}
+}
+
+// A server that lets nobody in is out of reach as well; one that has too many
+// connections is busy.
+func TestServerLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.Postgres(t)
+	pool := admin(t, dsn)
+	exec(t, pool, `CREATE ROLE `+roleOf(pool)+` LOGIN CONNECTION LIMIT 0`)
+	for name, c := range map[string]struct {
+		dsn         string
+		unreachable bool
+	}{
+		"no such role": {with(t, dsn, "user", "nobody_of_this_name"), true},
+		"no database":  {with(t, dsn, "dbname", "none_of_this_name"), true},
+		"no TLS":       {with(t, dsn, "sslmode", "require"), true},
+		"too many":     {with(t, dsn, "user", roleOf(pool)), false},
+	} {
+		_, err := pgstore.Open(t.Context(), c.dsn, pgstore.Config{})
+		if err == nil || errors.Is(err, onlyonce.ErrUnreachable) != c.unreachable {
+			t.Errorf("%s: %v, want unreachable: %v", name, err, c.unreachable)
+		}
 	}
 }
 

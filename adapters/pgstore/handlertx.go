@@ -13,8 +13,11 @@ import (
 // somebody else's. Begin makes savepoints, as usual.
 type handlerTx struct {
 	pgx.Tx
-	over atomic.Bool
+	// over is shared with the savepoints in it.
+	over *atomic.Bool
 }
+
+func newHandlerTx(tx pgx.Tx) *handlerTx { return &handlerTx{tx, &atomic.Bool{}} }
 
 func (t *handlerTx) end() { t.over.Store(true) }
 
@@ -36,7 +39,31 @@ func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
-	return t.Tx.Begin(ctx)
+	tx, err := t.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &savepoint{handlerTx{tx, t.over}}, nil
+}
+
+// savepoint is a transaction in a handler's transaction: it is the handler's to
+// end, and of no use once the handler has returned, ended or not.
+type savepoint struct{ handlerTx }
+
+// Commit releases the savepoint.
+func (t *savepoint) Commit(ctx context.Context) error {
+	if err := t.usable(); err != nil {
+		return err
+	}
+	return t.Tx.Commit(ctx)
+}
+
+// Rollback undoes what was done since the savepoint.
+func (t *savepoint) Rollback(ctx context.Context) error {
+	if err := t.usable(); err != nil {
+		return err
+	}
+	return t.Tx.Rollback(ctx)
 }
 
 // Exec is pgx.Tx's.

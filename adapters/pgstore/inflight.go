@@ -6,8 +6,8 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// inFlight knows the keys that transactions of this process have claimed and
-// not yet committed, so that a storm of duplicates does not reach the database,
+// inFlight knows the keys that transactions of this process own and have not
+// yet committed, so that a storm of duplicates does not reach the database,
 // nor wait for a connection.
 type inFlight struct {
 	mu   *sync.Mutex

@@ -15,7 +15,7 @@ type statements struct {
 	single, inTx                                       claimStatements
 	readKey                                            string
 	lockKey, absentKey, insertAnswer                   string
-	renewKey, completeKey, ownedKey, heldKey           string
+	renewKey, completeKey, finishKey, ownedKey         string
 	releaseKey, parkKey                                string
 	listKeys, listDoubt                                string
 	beginStep, endStep, steps                          string
@@ -40,7 +40,7 @@ func newStatements(schema string) statements {
 		inTx:    newClaimStatements(schema, "pg_try_advisory_xact_lock"),
 		readKey: in(readKey),
 		lockKey: in(lockKey), absentKey: in(absentKey), insertAnswer: in(insertAnswer),
-		renewKey: in(renewKey), completeKey: in(completeKey), ownedKey: in(ownedKey), heldKey: in(heldKey),
+		renewKey: in(renewKey), completeKey: in(completeKey), finishKey: in(finishKey), ownedKey: in(ownedKey),
 		releaseKey: in(releaseKey), parkKey: in(parkKey),
 		listKeys: in(listKeys), listDoubt: in(listDoubt),
 		beginStep: in(beginStep), endStep: in(endStep), steps: in(stepsOfKey),
@@ -138,19 +138,18 @@ FROM (SELECT coalesce($7::timestamptz, clock_timestamp()) AS now) c
 WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state IN (1, 4)
 RETURNING completed_at, expires_at`
 
+// finishKey is completeKey where COMMIT is sent with it: it fails (22012,
+// division by zero) when nothing was completed, because then nothing may be
+// committed. It asks the update itself, not the row's xmin, which is that of a
+// subtransaction when the handler has left a savepoint open.
+const finishKey = `
+WITH done AS (` + completeKey + `)
+SELECT (SELECT completed_at FROM done), (SELECT expires_at FROM done), 1 / (SELECT count(*) FROM done)`
+
 // ownedKey reads what became of the owner's key, while it is the owner's.
 const ownedKey = `
 SELECT state, expires_at FROM {s}onlyonce_keys
 WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea`
-
-// heldKey fails (22012, division by zero) unless completeKey has just written
-// the row in this transaction. It stands between that and COMMIT where all are
-// sent at once: a completion that found nothing must not be followed by a
-// commit.
-const heldKey = `
-SELECT 1 / count(*) FROM {s}onlyonce_keys
-WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 2
-	AND xmin = pg_current_xact_id_if_assigned()::xid`
 
 // releaseKey frees the key.
 const releaseKey = `
@@ -279,7 +278,9 @@ WHERE ctid >= $1::text::tid AND ctid < $2::text::tid AND state = 1
 	AND lease_end <= $3::timestamptz - $4::bigint * interval '1 microsecond'
 LIMIT $5::bigint FOR NO KEY UPDATE SKIP LOCKED`
 
-// decideAbandoned decides locked rows as a takeover would. It is a statement of
+// decideAbandoned decides locked rows as a takeover would: a step that has begun
+// may have had an effect, one that is done has had it; without either the key
+// is free. It is a statement of
 // its own because its snapshot must be younger than the locks: a step begun
 // just before they were taken counts.
 const decideAbandoned = `
@@ -290,10 +291,11 @@ WITH decided AS (
 		reason = coalesce(d.verdict, $5::text),
 		expires_at = CASE WHEN d.verdict IS NULL THEN $2::timestamptz + k.retention * interval '1 microsecond' END
 	FROM (
-		SELECT a.digest, CASE
-			WHEN a.abandon = 0 THEN $3::text
-			WHEN a.abandon = 2 AND EXISTS (SELECT FROM {s}onlyonce_steps s
-				WHERE s.digest = a.digest AND s.origin = a.origin AND s.state = 1) THEN $4::text
+		SELECT a.digest, CASE a.abandon
+			WHEN 0 THEN $3::text
+			WHEN 2 THEN (SELECT CASE min(s.state) WHEN 1 THEN $4::text WHEN 2 THEN $6::text END
+				FROM {s}onlyonce_steps s
+				WHERE s.digest = a.digest AND s.origin = a.origin AND s.state IN (1, 2))
 			END AS verdict
 		FROM {s}onlyonce_keys a WHERE a.digest = ANY ($1::bytea[]) AND a.state = 1) d
 	WHERE k.digest = d.digest AND k.state = 1

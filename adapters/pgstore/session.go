@@ -29,7 +29,7 @@ const sessionDefaults = `SELECT current_setting('default_transaction_isolation')
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return nil, &notSentError{err}
+		return nil, noConnection(ctx, err)
 	}
 	return conn, nil
 }
@@ -37,7 +37,7 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // usable is an error when nothing can be sent any more.
 func usable(conn *pgxpool.Conn) error {
 	if conn.Conn().IsClosed() {
-		return &notSentError{pgconn.ErrConnClosed}
+		return &notSentError{err: pgconn.ErrConnClosed}
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (s *Store) plain(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
 	}
 	var isolation, sync string
 	if err := conn.QueryRow(ctx, sessionDefaults).Scan(&isolation, &sync); err != nil {
-		return false, &notSentError{err}
+		return false, &notSentError{err: err}
 	}
 	plain := isolation == string(pgx.ReadCommitted) && sync != "off"
 	if plain {

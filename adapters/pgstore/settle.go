@@ -37,6 +37,15 @@ func (s *Store) completion(owner onlyonce.Owner, answer onlyonce.Answer) *comple
 	return c
 }
 
+// finishing is a completion that a COMMIT is sent with: it fails when there is
+// nothing to complete.
+func (s *Store) finishing(owner onlyonce.Owner, answer onlyonce.Answer) *completion {
+	c := s.completion(owner, answer)
+	c.sql = s.sql.finishKey
+	c.dest = append(c.dest, new(int64))
+	return c
+}
+
 // columnsOf are an answer's columns.
 func columnsOf(a onlyonce.Answer) (status int16, header, body []byte) {
 	if !a.NotRetained {

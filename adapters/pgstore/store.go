@@ -54,8 +54,8 @@ var (
 )
 
 // Open connects to the database that url names, with a pool of the Store's own.
-// It returns an error when the URL is wrong or the server cannot be reached.
-// Close the Store in the end.
+// It returns an error when the URL is wrong, and ErrUnreachable when no
+// connection could be made. Close the Store in the end.
 func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(url)
 	if err != nil {

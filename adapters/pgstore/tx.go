@@ -14,6 +14,10 @@ import (
 // the claim, COMMIT with the answer. A duplicate, here or elsewhere, is busy at
 // once. Whatever way fn comes back, nothing but an answer is committed.
 //
+// Only an attempt that owns the key makes others busy, and only the database
+// knows who does: retries of a settled key that meet each other all hear what
+// became of it.
+//
 // While fn runs it holds one connection, so fn must not use the Store for
 // anything but CompleteTx on its own tx when the pool has one connection only.
 func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
@@ -21,10 +25,9 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if err := req.Validate(); err != nil {
 		return onlyonce.Claim{}, none, err
 	}
-	if !s.open.enter(req.Key.Digest()) {
+	if s.open.has(req.Key.Digest()) { // without a connection, of which there may be one
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil
 	}
-	defer s.open.leave(req.Key.Digest())
 	x, err := s.session(ctx)
 	if err != nil {
 		return onlyonce.Claim{}, none, classify("claim key", err, undone)
@@ -40,6 +43,10 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if err != nil || !claim.Verdict.Owns() {
 		return claim, none, err
 	}
+	if !s.open.enter(req.Key.Digest()) {
+		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil // this attempt, twice at once
+	}
+	defer s.open.leave(req.Key.Digest())
 	if !x.claimed { // this attempt's own claim, committed before
 		if err := x.begin(ctx, s.cfg.Isolation); err != nil {
 			return claim, none, classify("begin transaction", err, undone)
@@ -105,7 +112,7 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 	if answer == nil {
 		return none, nil
 	}
-	return x.settle(ctx, owner, s.completion(owner, *answer))
+	return x.settle(ctx, owner, s.finishing(owner, *answer))
 }
 
 // failed looks whether a handler failed only because an earlier Finish of the
@@ -121,7 +128,7 @@ func (x *session) failed(ctx context.Context, owner onlyonce.Owner, failure erro
 
 // run runs the handler. A nil answer without an error: there is none.
 func (x *session) run(ctx context.Context, fn onlyonce.TxFunc[pgx.Tx]) (*onlyonce.Answer, error) {
-	tx := &handlerTx{Tx: x.tx}
+	tx := newHandlerTx(x.tx)
 	defer tx.end()
 	answer, err := fn(ctx, tx)
 	switch {
@@ -142,7 +149,7 @@ func (x *session) run(ctx context.Context, fn onlyonce.TxFunc[pgx.Tx]) (*onlyonc
 func (x *session) completion(rec onlyonce.Record, answer onlyonce.Answer) *completion {
 	s := x.s
 	if x.promised == nil {
-		return s.completion(rec.Owner(), answer)
+		return s.finishing(rec.Owner(), answer)
 	}
 	status, header, body := columnsOf(answer)
 	c := &completion{stmt: &stmt{
@@ -152,17 +159,10 @@ func (x *session) completion(rec onlyonce.Record, answer onlyonce.Answer) *compl
 	return c
 }
 
-// settle completes and commits in one round trip. Where the row is not locked
-// by a claim of this transaction, heldKey keeps a lost key from being followed
-// by a commit.
+// settle completes and commits in one round trip. A completion that finds
+// nothing to complete fails, which keeps COMMIT from running.
 func (x *session) settle(ctx context.Context, owner onlyonce.Owner, done *completion) (onlyonce.Settled, error) {
-	sts := []*stmt{done.stmt}
-	if !x.claimed {
-		held := x.s.owned(x.s.sql.heldKey, owner)
-		held.dest = []any{new(int64)}
-		sts = append(sts, held)
-	}
-	err := x.commit(ctx, sts...)
+	err := x.commit(ctx, done.stmt)
 	if err == nil {
 		return done.settled(), nil
 	}

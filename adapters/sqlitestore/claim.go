@@ -18,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 		return onlyonce.Claim{}, err
 	}
 	if claim, busy := s.open.find(req, s.now()); busy {
-		return claim, nil
+		return s.beside(ctx, req, claim), nil
 	}
 	claim, decided, err := s.look(ctx, req)
 	if err != nil || decided {
@@ -52,6 +52,17 @@ func (s *Store) look(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.C
 		return onlyonce.Claim{}, false, nil
 	}
 	return standing(row, verdict, now), true, nil
+}
+
+// beside answers a claim on a key that a transaction of this process is at: the
+// record, if that decides, and only then the transaction, which may just be
+// about to find out the same.
+func (s *Store) beside(ctx context.Context, req onlyonce.ClaimRequest, open onlyonce.Claim) onlyonce.Claim {
+	claim, decided, err := s.look(ctx, req)
+	if err != nil || !decided || claim.Verdict.Owns() {
+		return open
+	}
+	return claim
 }
 
 // standing is the result of a claim that changes nothing. An attempt that

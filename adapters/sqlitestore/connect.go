@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -60,20 +61,26 @@ type sealable struct {
 	sealed *atomic.Bool
 }
 
-// Connect opens a connection and installs the veto.
+// Connect opens a connection and installs the veto. Without it a handler that
+// commits would get its writes in: there is no connection then.
 func (c sealable) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if h, ok := conn.(sqlite.HookRegisterer); ok {
-		h.RegisterCommitHook(func() int32 {
-			if c.sealed.Load() {
-				return 1
-			}
-			return 0
-		})
+	h, ok := conn.(sqlite.HookRegisterer)
+	if !ok {
+		return nil, errors.Join(&onlyonce.Error{
+			Code: onlyonce.CodeConfig, Op: "open database",
+			Hint: "the driver cannot veto commits: build with the version of modernc.org/sqlite that go.mod names",
+		}, conn.Close())
 	}
+	h.RegisterCommitHook(func() int32 {
+		if c.sealed.Load() {
+			return 1
+		}
+		return 0
+	})
 	return conn, nil
 }
 

@@ -87,8 +87,24 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := sqlitestore.Open(ctx, filepath.Join(dir, "c"), sqlitestore.Config{}); !errors.Is(err, context.Canceled) {
+	if _, err := sqlitestore.Open(ctx, filepath.Join(dir, "c"), sqlitestore.Config{}); !errors.Is(err, context.Canceled) || onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable {
 		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+// A relative path in a folder that is gone.
+func TestOpenNowhere(t *testing.T) { //nolint:paralleltest // changes the working directory
+	dir := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	if err := os.Remove(dir); err != nil {
+		t.Skip("a folder in use cannot be removed here:", err)
+	}
+	s, err := sqlitestore.Open(t.Context(), "once.db", sqlitestore.Config{})
+	if s != nil || onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable {
+		t.Errorf("open: %v, want %s", err, onlyonce.CodeStoreUnavailable)
 	}
 }
 

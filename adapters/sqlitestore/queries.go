@@ -139,17 +139,23 @@ const sweepExpired = `
 const anyExpired = `SELECT EXISTS (SELECT 1 FROM onlyonce_keys WHERE expires_us <= ?1)`
 
 // mustPark is true for an abandoned attempt (of the row k) that nobody may run
-// again unasked: AbandonHold, or AbandonResume with an unfinished step.
+// again unasked: AbandonHold, or AbandonResume with a step that had an effect,
+// or may have had one.
 const mustPark = `(k.abandon = 0 OR (k.abandon = 2 AND EXISTS (
 		SELECT 1 FROM onlyonce_steps AS s
-		WHERE s.digest = k.digest AND s.origin = k.origin AND s.state = 'begun')))`
+		WHERE s.digest = k.digest AND s.origin = k.origin AND s.state <> 'not_applied')))`
 
 // abandoned selects attempts whose lease was over at ?1.
 const abandoned = `SELECT k.rowid FROM onlyonce_keys AS k WHERE k.state = 'in_progress' AND k.lease_end_us <= ?1`
 
-// sweepPark puts abandoned attempts in doubt that may have had an effect.
+// sweepPark puts abandoned attempts in doubt that may have had an effect. The
+// reason is ?3 without steps, ?4 with an unfinished one, ?5 when all are done.
 const sweepPark = `
-	UPDATE onlyonce_keys SET state = 'in_doubt', reason = iif(abandon = 0, ?3, ?4)
+	UPDATE onlyonce_keys SET state = 'in_doubt', reason = CASE
+		WHEN abandon = 0 THEN ?3
+		WHEN EXISTS (SELECT 1 FROM onlyonce_steps AS s WHERE s.digest = onlyonce_keys.digest
+			AND s.origin = onlyonce_keys.origin AND s.state = 'begun') THEN ?4
+		ELSE ?5 END
 	WHERE state = 'in_progress' AND rowid IN (` + abandoned + ` AND ` + mustPark + ` LIMIT ?2)`
 
 // sweepFree frees abandoned attempts that left no effect.

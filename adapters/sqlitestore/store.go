@@ -75,10 +75,11 @@ var (
 )
 
 // Open opens the file, makes it where there is none, and brings its tables up
-// to date unless the configuration says not to. Errors are *onlyonce.Error:
-// CodeConfig for a wrong setting or tables of another version,
-// CodeStoreUnavailable, with a hint, for a file that cannot be used. Nothing
-// is left open then. Close the store when it is no longer used.
+// to date unless the configuration says not to. Every error has an
+// *onlyonce.Error in its chain: CodeConfig for a wrong setting or tables of
+// another version, CodeStoreUnavailable, with a hint where there is one, for a
+// file that cannot be used, and for a context that has ended. Nothing is left
+// open then. Close the store when it is no longer used.
 func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("find file of database: %w", err)
+		return nil, openError(path, err)
 	}
 	cfg = cfg.WithDefaults()
 	s := &Store{
@@ -96,12 +97,20 @@ func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
 		turn: make(chan struct{}, 1), sealed: &atomic.Bool{},
 	}
 	if err := s.connect(path); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, openError(path, err)
 	}
 	if err := s.setUp(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, errors.Join(err, s.Close()))
+		return nil, openError(path, errors.Join(err, s.Close()))
 	}
 	return s, nil
+}
+
+// openError names the file, and classifies what nobody has classified yet.
+func openError(path string, err error) error {
+	if onlyonce.CodeOf(err) == "" {
+		return &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: "open " + path, Err: err}
+	}
+	return fmt.Errorf("open %s: %w", path, err)
 }
 
 // setUp makes sure that the file can be written and has this version's

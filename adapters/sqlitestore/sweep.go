@@ -67,7 +67,8 @@ func (b *batch) expired() {
 // abandoned decides attempts whose lease was over at cutoff as a takeover
 // would.
 func (b *batch) abandoned(cutoff int64) {
-	b.res.Parked = b.exec(sweepPark, cutoff, b.limit, onlyonce.ReasonAbandoned, onlyonce.ReasonUnfinishedStep)
+	b.res.Parked = b.exec(sweepPark, cutoff, b.limit,
+		onlyonce.ReasonAbandoned, onlyonce.ReasonUnfinishedStep, onlyonce.ReasonUnansweredStep)
 	if left := b.limit - b.res.Parked; left > 0 {
 		b.res.Freed = b.exec(sweepFree, cutoff, left, onlyonce.ReasonSweptFree, b.now)
 	}

@@ -26,7 +26,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 		return onlyonce.Claim{}, onlyonce.Settled{}, err
 	}
 	if claim, busy := s.open.find(req, s.now()); busy {
-		return claim, onlyonce.Settled{}, nil
+		return s.beside(ctx, req, claim), onlyonce.Settled{}, nil
 	}
 	claim, decided, err := s.look(ctx, req)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 		return claim, onlyonce.Settled{}, nil
 	}
 	if claim, busy := s.open.enter(req, s.now()); busy {
-		return claim, onlyonce.Settled{}, nil
+		return s.beside(ctx, req, claim), onlyonce.Settled{}, nil
 	}
 	defer s.open.leave(req.Key)
 	return s.atomic(ctx, req, fn)
