@@ -16,6 +16,9 @@ type Config struct {
 	// Schema is where the tables are, or are to be made. Empty: wherever the
 	// connection's search_path finds them.
 	Schema string
+	// SkipMigrate leaves the tables as they are. Default: Open brings them up to
+	// date, which needs no more than data rights once they are. New never does.
+	SkipMigrate bool
 	// Isolation is that of the transactions of Atomic and Finish: read
 	// committed (the default), repeatable read or serializable. With the last
 	// two a renewal or a duplicate at the wrong moment ends in ErrConflict,

@@ -30,21 +30,23 @@ func TestMain(m *testing.M) {
 // open opens a store, without making its tables.
 func open(t *testing.T, dsn string, cfg pgstore.Config) *pgstore.Store {
 	t.Helper()
+	cfg.SkipMigrate = true
 	s, err := pgstore.Open(t.Context(), dsn, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 
-// migrated opens a store and makes its tables.
+// migrated opens a store and makes its tables, as Open does by itself.
 func migrated(t *testing.T, dsn string, cfg pgstore.Config) *pgstore.Store {
 	t.Helper()
-	s := open(t, dsn, cfg)
-	if err := s.Migrate(t.Context()); err != nil {
+	s, err := pgstore.Open(t.Context(), dsn, cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 

@@ -53,9 +53,10 @@ var (
 	_ onlyonce.OperatorStore   = (*Store)(nil)
 )
 
-// Open connects to the database that url names, with a pool of the Store's own.
-// It returns an error when the URL is wrong, and ErrUnreachable when no
-// connection could be made. Close the Store in the end.
+// Open connects to the database that url names, with a pool of the Store's own,
+// and makes or updates the tables unless Config.SkipMigrate is set. It returns
+// an error when the URL is wrong, ErrUnreachable when no connection could be
+// made, and what Migrate returns. Close the Store in the end.
 func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -74,6 +75,9 @@ func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	s, err := New(pool, cfg)
 	if err == nil {
 		err = s.look(ctx)
+	}
+	if err == nil && !cfg.SkipMigrate {
+		err = s.Migrate(ctx)
 	}
 	if err != nil {
 		pool.Close()
@@ -102,10 +106,12 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 }
 
 // Close closes the pool, if Open made it, and waits for its connections.
-func (s *Store) Close() {
+// It never fails.
+func (s *Store) Close() error {
 	if s.own {
 		s.pool.Close()
 	}
+	return nil
 }
 
 // Features says what is promised.
