@@ -18,7 +18,8 @@ const (
 	// Date: "@1700000000".
 	HeaderExpires = "Idempotency-Expires"
 	// HeaderShouldRetry is "true" or "false" on refusals: whether the same
-	// request may be sent again under the same key.
+	// request may be sent again under the same key. On stored answers of 400 and
+	// more, first sent or replayed, it is "false": they are final.
 	HeaderShouldRetry = "X-Should-Retry"
 )
 

@@ -223,7 +223,7 @@ func (r reply) replayOf(t *testing.T, first reply) {
 	if r.header.Get("Idempotent-Replayed") != "true" || first.header.Get("Idempotent-Replayed") != "" {
 		t.Errorf("Idempotent-Replayed: replay %q, first %q", r.header.Get("Idempotent-Replayed"), first.header.Get("Idempotent-Replayed"))
 	}
-	for _, name := range []string{"Content-Type", "Content-Length", "Location", "Etag", "Idempotency-Key", "Idempotency-Expires"} {
+	for _, name := range []string{"Content-Type", "Content-Length", "Location", "Etag", "Idempotency-Key", "Idempotency-Expires", "X-Should-Retry"} {
 		if fmt.Sprint(r.header[name]) != fmt.Sprint(first.header[name]) {
 			t.Errorf("%s: replay %q, first %q", name, r.header[name], first.header[name])
 		}
@@ -251,6 +251,15 @@ type faultyStore struct {
 
 	mu                      sync.Mutex
 	claim, complete, lookUp error
+	// seen, where set, is what Get makes of what is there.
+	seen func(onlyonce.Record) (onlyonce.Record, bool)
+}
+
+// show changes what Get sees.
+func (s *faultyStore) show(seen func(onlyonce.Record) (onlyonce.Record, bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = seen
 }
 
 func (s *faultyStore) fail(claim, complete, lookUp error) {
@@ -285,7 +294,13 @@ func (s *faultyStore) Get(ctx context.Context, k onlyonce.Key) (onlyonce.Record,
 	if err := s.fault(&s.lookUp); err != nil {
 		return onlyonce.Record{}, false, err
 	}
-	return s.Store.Get(ctx, k)
+	rec, found, err := s.Store.Get(ctx, k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen != nil && found && err == nil {
+		rec, found = s.seen(rec)
+	}
+	return rec, found, err
 }
 
 // logBuffer is a log that tests may read while it is written.

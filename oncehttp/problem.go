@@ -61,8 +61,9 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("answer %d %s: %s", p.Status, p.Code, p.Detail)
 }
 
-// Answer is the problem as a handler's answer. Its retry headers go to the
-// first caller only; the members say the same in a replay.
+// Answer is the problem as a handler's answer. Retry-After goes to the first
+// caller only. Once the answer is stored it is final, and X-Should-Retry is
+// "false", for the first caller and in replays.
 func (p *Problem) Answer() onlyonce.Answer {
 	h := http.Header{}
 	p.setHeaders(h)

@@ -84,8 +84,22 @@ func (c *call) say(status string, res onlyonce.Result) {
 	h := c.w.Header()
 	h.Set(HeaderStatus, status)
 	c.echo()
+	if res.State == onlyonce.Completed && res.Answer.Status >= http.StatusBadRequest {
+		// It is final: the same request gets it again, whatever else it says.
+		c.shouldRetry(false)
+	}
 	if !res.ExpiresAt.IsZero() {
 		h.Set(HeaderExpires, "@"+strconv.FormatInt(res.ExpiresAt.Unix(), 10))
+	}
+}
+
+// shouldRetry says in headers whether the same request may be sent again under
+// the same key.
+func (c *call) shouldRetry(yes bool) {
+	h := c.w.Header()
+	h.Set(HeaderShouldRetry, strconv.FormatBool(yes))
+	for _, name := range c.door.guard.set.retryHeaders {
+		h.Set(name, strconv.FormatBool(yes))
 	}
 }
 
@@ -131,9 +145,7 @@ func (c *call) refuse(status string, err error) {
 	h.Set("Cache-Control", "no-store")
 	h.Add("Link", "<"+c.door.guard.set.docs+`>; rel="describedby"`)
 	if p.RetryWith != "" {
-		for _, name := range c.door.guard.set.retryHeaders {
-			h.Set(name, strconv.FormatBool(p.RetryWith == SameKey))
-		}
+		c.shouldRetry(p.RetryWith == SameKey)
 	}
 	if p.Status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", c.door.guard.set.challenge)

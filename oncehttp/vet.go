@@ -30,8 +30,10 @@ func (c *call) vet(req onlyonce.Request, res onlyonce.Result, err error) (onlyon
 	return res, err
 }
 
-// authorize asks the route's hook, if it has one. The record is read anew: it
-// is the one behind the result, or what the result says where it is gone.
+// authorize asks the route's hook, if it has one. The record is read anew. That
+// of another run is not the one behind a replay, for the key may have expired and
+// begun a new life meanwhile: then what the result says stands for it. A mismatch
+// names no run; where there is no record any more, nobody may see it.
 func (c *call) authorize(key onlyonce.Key, res onlyonce.Result) error {
 	ask := c.door.route.Authorize
 	if ask == nil {
@@ -39,19 +41,26 @@ func (c *call) authorize(key onlyonce.Key, res onlyonce.Result) error {
 	}
 	ctx := context.WithoutCancel(c.r.Context())
 	record, found, err := c.door.guard.engine.Store().Get(ctx, key)
-	if err != nil {
+	replayed := res.Status == onlyonce.Replayed
+	switch {
+	case err != nil:
 		return &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: "authorize replay", Operation: key.Operation(), Err: err}
-	}
-	if !found {
+	case replayed && (!found || record.Fence != res.Fence || record.Attempt != res.Attempt):
 		record = onlyonce.Record{
 			Key: key, Operation: c.op.Name, State: res.State, Fence: res.Fence,
 			Attempt: res.Attempt, Answer: &res.Answer, ExpiresAt: res.ExpiresAt,
 		}
+	case !found:
+		return forbidden(key, nil)
 	}
 	err = ask(c.request(c.r.Context()), record)
 	if _, ok := errors.AsType[*Problem](err); ok || err == nil {
 		return err
 	}
+	return forbidden(key, err)
+}
+
+func forbidden(key onlyonce.Key, err error) error {
 	return &onlyonce.Error{
 		Code: CodeForbidden, Op: "authorize replay", Operation: key.Operation(), Err: err,
 		Hint: "The caller may not see the stored answer of this key.",

@@ -223,6 +223,76 @@ func TestAuthorize(t *testing.T) {
 	s.ran(1)
 }
 
+// S5: the hook is asked about the run whose answer would be shown, also when the
+// key has begun another life since, or is gone.
+func TestAuthorizeSeesTheRunBehindTheReplay(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var asked []onlyonce.Record
+	s.wrap("POST /charges", oncehttp.Route{Authorize: func(_ *http.Request, rec onlyonce.Record) error {
+		asked = append(asked, rec)
+		return nil
+	}}, created)
+	s.do(ask{keys: key("k1")}).expect(t, 201, "executed")
+	rec := s.record("acme", "k1")
+	for name, seen := range map[string]func(onlyonce.Record) (onlyonce.Record, bool){
+		"a later life":    func(r onlyonce.Record) (onlyonce.Record, bool) { r.Fence++; r.Answer = nil; return r, true },
+		"another attempt": func(r onlyonce.Record) (onlyonce.Record, bool) { r.Attempt[0]++; r.Answer = nil; return r, true },
+		"gone":            func(r onlyonce.Record) (onlyonce.Record, bool) { return onlyonce.Record{}, false },
+	} {
+		asked = nil
+		s.store.show(seen)
+		s.do(ask{keys: key("k1")}).expect(t, 201, "replayed")
+		if len(asked) != 1 || asked[0].Fence != rec.Fence || asked[0].Attempt != rec.Attempt || asked[0].Answer == nil || asked[0].Key != rec.Key {
+			t.Errorf("%s: asked about %+v", name, asked)
+		}
+	}
+	// In what a request differs from a record that is gone is nobody's to see.
+	asked = nil
+	if m := s.do(ask{keys: key("k1"), body: pay(5)}).problem(t, 422, "idempotency_key_reused"); fmt.Sprint(m["differs"]) != "[]" || asked != nil {
+		t.Errorf("differs is %v, asked about %v", m["differs"], asked)
+	}
+}
+
+// E, R2: a stored refusal says the same about retries every time it is sent: it
+// is final, whatever its handler says.
+func TestStoredRefusalIsFinal(t *testing.T) {
+	t.Parallel()
+	s := newService(t, oncehttp.ShouldRetryHeaders("Stripe-Should-Retry"))
+	p := &oncehttp.Problem{Status: 402, Code: "card_declined", RetryWith: oncehttp.NewKey, RetryAfter: time.Minute}
+	s.wrap("POST /plain", oncehttp.Route{}, func(w http.ResponseWriter, _ *http.Request) { p.Write(w) })
+	s.wrap("POST /bare", oncehttp.Route{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) })
+	s.wrap("POST /wrong", oncehttp.Route{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Should-Retry", "true")
+		w.WriteHeader(409)
+	})
+	s.steps("POST /steps", func(context.Context, charge) (onlyonce.Answer, error) { return p.Answer(), nil })
+	for _, path := range []string{"/plain", "/bare", "/wrong", "/steps"} {
+		first := s.do(ask{path: path, keys: key(path[1:])})
+		again := s.do(ask{path: path, keys: key(path[1:])})
+		again.replayOf(t, first)
+		for _, got := range []reply{first, again} {
+			for _, name := range []string{"X-Should-Retry", "Stripe-Should-Retry"} {
+				if got.header.Get(name) != "false" {
+					t.Errorf("%s: %s is %q", path, name, got.header.Get(name))
+				}
+			}
+		}
+	}
+	// What is not stored says what it says, and a success says nothing.
+	s.wrap("POST /busy", oncehttp.Route{}, func(w http.ResponseWriter, r *http.Request) {
+		onlyonce.Declare(r.Context(), onlyonce.NotApplied)
+		(&oncehttp.Problem{Status: 409, RetryWith: oncehttp.SameKey}).Write(w)
+	})
+	s.wrap("POST /charges", oncehttp.Route{}, created)
+	if got := s.do(ask{path: "/busy", keys: key("busy")}); got.header.Get("X-Should-Retry") != "true" {
+		t.Errorf("X-Should-Retry is %q", got.header.Get("X-Should-Retry"))
+	}
+	if got := s.do(ask{keys: key("k1")}); got.header.Get("X-Should-Retry") != "" {
+		t.Errorf("X-Should-Retry is %q", got.header.Get("X-Should-Retry"))
+	}
+}
+
 // F6: what differs is named only so often to one scope.
 func TestMismatchLimit(t *testing.T) {
 	t.Parallel()

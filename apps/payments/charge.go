@@ -16,14 +16,24 @@ import (
 	"github.com/onlyonce-go/onlyonce/oncehttp"
 )
 
-// chargeInput is what a merchant asks for.
+// chargeInput is what a merchant asks for. An order that is being paid keeps it
+// as JSON.
 type chargeInput struct {
-	Amount      int64
-	Currency    money.Currency
-	Source      string
-	Description string
-	Metadata    map[string]string
-	Order       string
+	Amount      int64             `json:"amount"`
+	Currency    money.Currency    `json:"currency"`
+	Source      string            `json:"source"`
+	Description string            `json:"description"`
+	Metadata    map[string]string `json:"metadata"`
+	Order       string            `json:"order"`
+}
+
+// text is what is kept of it.
+func (in chargeInput) text() string {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return "" // strings and numbers
+	}
+	return string(text)
 }
 
 // readCharge reads a charge's request by pure syntax.
@@ -89,24 +99,34 @@ func (s *Service) createCharge(ctx context.Context, in chargeInput) (onlyonce.An
 	if written || err != nil {
 		return answer, err
 	}
-	if in.Order != "" {
-		refusal, err := s.holdOrder(ctx, op, in)
-		if refusal != nil || err != nil {
-			return answerOf(refusal), err
-		}
-	}
 	asker := s.chargeAsker(in)
+	left, refusal, err := s.orderLeft(ctx, op, asker, in.Order)
+	switch {
+	case refusal != nil || err != nil:
+		return answerOf(refusal), err
+	case left != nil:
+		return s.finishCharge(ctx, left.by, in, left.result)
+	}
+	refusal, err = s.holdOrder(ctx, op, in)
+	if refusal != nil || err != nil {
+		return answerOf(refusal), err
+	}
 	body := processor.ChargeRequest{
 		Amount: in.Amount, Currency: in.Currency, Source: in.Source, Reference: asker.reference(ctx), Metadata: in.Metadata,
 	}.Encode()
 	res, err := s.call(ctx, asker, body)
-	if errors.Is(err, errNotApplied) {
+	if tookNothing(err) {
 		s.letOrderGo(ctx, op, in.Order)
 		return s.tryLater(ctx, err), nil
 	}
 	if err != nil {
 		return onlyonce.Answer{}, err
 	}
+	return s.finishCharge(ctx, op, in, res)
+}
+
+// finishCharge writes what the processor has done, and completes the key with it.
+func (s *Service) finishCharge(ctx context.Context, op operation, in chargeInput, res result) (onlyonce.Answer, error) {
 	return s.engine.Finish(ctx, func(ctx context.Context, tx db.Tx) (onlyonce.Answer, error) {
 		return s.writeCharge(ctx, writing{tx, op}, in, res)
 	})
@@ -156,6 +176,12 @@ func (s *Service) writeCharge(ctx context.Context, w writing, in chargeInput, re
 		}
 		return with(problem(codeUnknownSource, "source "+in.Source+" is not known to the processor."), "field", "source").Answer(), nil
 	}
+	c := s.chargeOf(in, res)
+	return c.answer(), s.recordCharge(ctx, w, c, res.ID)
+}
+
+// chargeOf is the charge that the processor has made of a request.
+func (s *Service) chargeOf(in chargeInput, res result) charge {
 	c := charge{
 		ID: newID("ch_"), Amount: in.Amount, Currency: in.Currency, Status: statusSucceeded, Source: in.Source,
 		Description: in.Description, Metadata: in.Metadata, Order: in.Order, DeclineCode: res.Declined, CreatedAt: s.now(),
@@ -163,20 +189,23 @@ func (s *Service) writeCharge(ctx context.Context, w writing, in chargeInput, re
 	if res.Declined != "" {
 		c.Status = statusFailed
 	}
-	if err := insertCharge(ctx, w, c, res.ID); err != nil {
-		return onlyonce.Answer{}, err
+	return c
+}
+
+// recordCharge writes a charge, what it makes of its order, and its transfer.
+func (s *Service) recordCharge(ctx context.Context, w writing, c charge, processorID string) error {
+	if err := insertCharge(ctx, w, c, processorID); err != nil {
+		return err
 	}
-	if in.Order != "" {
+	if c.Order != "" {
 		if err := settleOrder(ctx, w, c); err != nil {
-			return onlyonce.Answer{}, err
+			return err
 		}
 	}
-	if c.Status == statusSucceeded {
-		if err := post(ctx, w, transfer{Kind: "charge", Subject: c.ID, Amount: c.Amount, Currency: c.Currency, CreatedAt: c.CreatedAt}); err != nil {
-			return onlyonce.Answer{}, err
-		}
+	if c.Status != statusSucceeded {
+		return nil
 	}
-	return c.answer(), nil
+	return post(ctx, w, transfer{Kind: "charge", Subject: c.ID, Amount: c.Amount, Currency: c.Currency, CreatedAt: c.CreatedAt})
 }
 
 func insertCharge(ctx context.Context, w writing, c charge, processorID string) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 )
@@ -17,7 +18,7 @@ import (
 // The session every client should be able to have. (K4, R1, R2, F6)
 func TestSession(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -59,7 +60,7 @@ func TestSession(t *testing.T) {
 // another operation. (O2, B56)
 func TestDecline(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -97,7 +98,7 @@ func TestUnknownOutcomeIsResolved(t *testing.T) {
 	for name, cfg := range map[string]processor.Config{"lookup": {}, "resend": {NoLookup: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for name, open := range stores() {
+			for name, open := range apptest.Stores() {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					b := setup(t, open(t), options{processor: cfg, timeout: 150 * time.Millisecond})
@@ -125,7 +126,7 @@ func TestUnknownOutcomeIsResolved(t *testing.T) {
 // (D4)
 func TestLostDecline(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -148,7 +149,7 @@ func TestLostDecline(t *testing.T) {
 // A refusal that proves that nothing happened frees the key at once. (O2, G2)
 func TestProcessorTookNothing(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -170,6 +171,17 @@ func TestProcessorTookNothing(t *testing.T) {
 	}
 }
 
+// What the processor refuses once, it takes on at the retry, though that comes
+// under another derived key. (D1)
+func TestRateLimitedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, apptest.SQLite(t), options{})
+	body := chargeBody(1500, "tok_rate_limited")
+	b.post(t, "/charges", "k1", body).want(t, 503, "processor_unavailable")
+	b.post(t, "/charges", "k1", body).want(t, 201, "")
+	b.once(t, 1, 0)
+}
+
 // On a later send a refusal says nothing about the first one, whose charge may
 // stand. (D4)
 func TestRefusalOfALaterSendProvesNothing(t *testing.T) {
@@ -177,7 +189,7 @@ func TestRefusalOfALaterSendProvesNothing(t *testing.T) {
 	for _, status := range []int{400, 401, 422, 429} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, sqlite(t), options{processor: processor.Config{NoLookup: true}})
+			b := setup(t, apptest.SQLite(t), options{processor: processor.Config{NoLookup: true}})
 			body := chargeBody(1500, "tok_error_after")
 			b.post(t, "/charges", "k1", body).want(t, 409, "outcome_unknown")
 			f := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"code":"unknown_source"}`, status) })
@@ -194,7 +206,7 @@ func TestRefusalOfALaterSendProvesNothing(t *testing.T) {
 // back. (C1, C2)
 func TestConcurrentDuplicates(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -236,7 +248,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 // carried out again, at the processor or here. (T2)
 func TestExpiredKeyFindsItsCharge(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{config: payments.Config{Retention: time.Millisecond}})
@@ -270,7 +282,7 @@ func TestMerchantsAreApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{config: payments.Config{Merchants: merchants}})

@@ -15,8 +15,22 @@ import (
 type hold struct {
 	merchant, operation, key string
 	fence                    int64
-	// order is empty for a refund.
-	order string
+	// order is empty for a refund, refund for an order.
+	order, refund string
+	// amount is a refund's, asked what the charge of an order asks for.
+	amount int64
+	asked  string
+}
+
+// id names what is held: the order or the refund.
+func (h hold) id() string { return h.order + h.refund }
+
+// name is the key of the operation that holds it.
+func (h hold) name() onlyonce.Key { return onlyonce.Key{Scope: h.merchant, Value: h.key} }
+
+// writer is the operation, for what is written in its stead.
+func (h hold) writer() operation {
+	return operation{merchant: h.merchant, reference: h.operation, key: h.key, fence: h.fence}
 }
 
 // letRefundGo gives back what a refund reserved that came to nothing. If that
@@ -41,7 +55,7 @@ func (s *Service) letGo(ctx context.Context, h hold) {
 // free gives back what is held, unless a later attempt holds it now.
 func (h hold) free(ctx context.Context, tx db.Tx) error {
 	if h.order != "" {
-		_, err := tx.Exec(ctx, `UPDATE payments_orders SET status = 'open', held_by = NULL, held_key = NULL, held_fence = NULL
+		_, err := tx.Exec(ctx, `UPDATE payments_orders SET status = 'open', held_by = NULL, held_key = NULL, held_fence = NULL, held_asked = NULL
 			WHERE merchant = ? AND id = ? AND status = 'paying' AND held_by = ? AND held_fence = ?`,
 			h.merchant, h.order, h.operation, h.fence)
 		if err != nil {
@@ -67,64 +81,59 @@ func (h hold) free(ctx context.Context, tx db.Tx) error {
 	return nil
 }
 
-// freedSome frees what is held by operations of a merchant that have come to
-// nothing, and tells whether there were any.
-func (s *Service) freedSome(ctx context.Context, merchant string) bool {
-	n, err := s.freeStale(ctx, merchant)
-	if err != nil {
-		s.warn(ctx, "holds not looked through", err)
-	}
-	return n > 0
-}
+const (
+	selectHeldRefunds = `SELECT merchant, operation, held_key, held_fence, '' AS held_order, id AS refund, amount, '' AS asked
+		FROM payments_refunds WHERE status = 'pending'`
+	selectHeldOrders = `SELECT merchant, held_by AS operation, held_key, held_fence, id AS held_order, '' AS refund, 0 AS amount, coalesce(held_asked, '') AS asked
+		FROM payments_orders WHERE status = 'paying'`
+)
 
-// maxHolds bounds how many holds are looked at in one go.
-const maxHolds = 100
-
-// freeStale gives back what is held by attempts of which it is proved that they
-// had no effect: their key is free again or gone. A crash, an unreachable
-// database or an operator's word may have kept the attempt from doing so itself.
-// What is in progress or in doubt stays held.
-func (s *Service) freeStale(ctx context.Context, merchant string) (int, error) {
-	holds, err := s.holds(ctx, merchant)
-	if err != nil {
-		return 0, err
-	}
-	freed := 0
-	for _, h := range holds {
-		rec, found, err := s.cfg.DB.Keys().Get(ctx, onlyonce.Key{Scope: h.merchant, Value: h.key})
-		if err != nil {
-			return freed, fmt.Errorf("read key of hold: %w", err)
-		}
-		if found && rec.State != onlyonce.FailedRetryable {
-			continue
-		}
-		// Whoever claims the key meanwhile holds it again with a higher fence.
-		if err := s.cfg.DB.Write(ctx, h.free); err != nil {
-			return freed, err
-		}
-		freed++
-	}
-	return freed, nil
-}
-
-func (s *Service) holds(ctx context.Context, merchant string) ([]hold, error) {
+// listHolds reads holds with a query made of the two above.
+func listHolds(ctx context.Context, d *db.Database, query string, args ...any) ([]hold, error) {
 	var holds []hold
-	err := s.cfg.DB.Read(ctx, func(ctx context.Context, tx db.Tx) error {
-		return tx.Each(ctx, `SELECT merchant, operation, held_key, held_fence, '' FROM payments_refunds
-			WHERE status = 'pending' AND merchant = ?
-			UNION ALL SELECT merchant, held_by, held_key, held_fence, id FROM payments_orders
-			WHERE status = 'paying' AND merchant = ? LIMIT ?`,
-			[]any{merchant, merchant, maxHolds}, func(row db.Row) error {
-				var h hold
-				if err := row.Scan(&h.merchant, &h.operation, &h.key, &h.fence, &h.order); err != nil {
-					return err
-				}
-				holds = append(holds, h)
-				return nil
-			})
+	err := d.Read(ctx, func(ctx context.Context, tx db.Tx) error {
+		holds = nil
+		return tx.Each(ctx, query, args, func(row db.Row) error {
+			var h hold
+			if err := row.Scan(&h.merchant, &h.operation, &h.key, &h.fence, &h.order, &h.refund, &h.amount, &h.asked); err != nil {
+				return err
+			}
+			holds = append(holds, h)
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list holds: %w", err)
 	}
 	return holds, nil
+}
+
+// Hold is what the operation of a key keeps from others: an order that it is
+// paying, or the amount of a refund.
+type Hold struct {
+	// Order is the order's id, Refund the refund's: one of the two is set.
+	Order, Refund string
+	// Reference is what the processor knows the charge or the refund by.
+	Reference string
+}
+
+// Holds lists what a key holds. A completed key that holds something was settled
+// by an operator: the service asks the processor what became of it. A database
+// without the service's tables has no holds.
+func Holds(ctx context.Context, d *db.Database, key onlyonce.Key) ([]Hold, error) {
+	if d.Ping(ctx) != nil {
+		return nil, nil
+	}
+	holds, err := listHolds(ctx, d,
+		selectHeldRefunds+` AND merchant = ? AND held_key = ? UNION ALL `+selectHeldOrders+` AND merchant = ? AND held_key = ?`,
+		key.Scope, key.Value, key.Scope, key.Value)
+	var list []Hold
+	for _, h := range holds {
+		step := stepRefund
+		if h.order != "" {
+			step = stepCharge
+		}
+		list = append(list, Hold{Order: h.order, Refund: h.refund, Reference: referenceOf(key, step)})
+	}
+	return list, err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
@@ -17,7 +18,7 @@ import (
 // the ledger says what the processor says.
 func TestLedger(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -107,7 +108,7 @@ func (b *bundle) checkLedger(t *testing.T) {
 // The database itself refuses what the service must never write.
 func TestDatabaseGuards(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})

@@ -9,29 +9,19 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
 )
 
-func TestMain(m *testing.M) {
-	code := testserver.Run(m)
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { apptest.Exit(testserver.Run(m)) }
 
 // options are what a test changes of a service.
 type options struct {
@@ -78,19 +68,6 @@ func (b *bundle) remote(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.processor.ServeHTTP(w, r)
-}
-
-// stores are what the tests run on: functions that make an empty one.
-func stores() map[string]func(t *testing.T) string {
-	return map[string]func(t *testing.T) string{
-		"sqlite":   sqlite,
-		"postgres": func(t *testing.T) string { t.Helper(); return testserver.Postgres(t) },
-	}
-}
-
-func sqlite(t *testing.T) string {
-	t.Helper()
-	return "sqlite:" + filepath.Join(t.TempDir(), "payments.db")
 }
 
 func setup(t *testing.T, store string, o options) *bundle {

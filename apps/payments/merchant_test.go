@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 )
 
@@ -20,7 +21,7 @@ func TestRotatedKeyStillReplays(t *testing.T) {
 		}
 		return m
 	}
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{config: payments.Config{Merchants: merchants(oldHash, newHash)}})

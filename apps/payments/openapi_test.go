@@ -16,6 +16,7 @@ import (
 	"github.com/pb33f/libopenapi/datamodel/high/base"
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 )
 
@@ -34,7 +35,7 @@ func document(t *testing.T, text []byte) *v3.Document {
 
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
-	b := setup(t, sqlite(t), options{config: payments.Config{Retention: time.Hour}})
+	b := setup(t, apptest.SQLite(t), options{config: payments.Config{Retention: time.Hour}})
 	served := b.get(t, "/openapi.json").want(t, 200, "")
 	doc := document(t, []byte(served.body))
 	if doc.Version != "3.1.0" {
@@ -71,7 +72,7 @@ func TestOpenAPI(t *testing.T) {
 // field, at the limits of every member of every request.
 func TestOpenAPIAgreesWithRequests(t *testing.T) {
 	t.Parallel()
-	b := setup(t, sqlite(t), options{})
+	b := setup(t, apptest.SQLite(t), options{})
 	doc := document(t, payments.OpenAPI(time.Hour))
 	keys := 0
 	for path, item := range doc.Paths.PathItems.FromOldest() {

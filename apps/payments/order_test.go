@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 )
 
@@ -39,7 +40,7 @@ func (b *bundle) stock(t *testing.T, id string) int {
 
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -75,7 +76,7 @@ func TestOrder(t *testing.T) {
 // duplicate takes its stock once.
 func TestStockIsNeverOversold(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -121,7 +122,7 @@ func TestStockIsNeverOversold(t *testing.T) {
 // A client's own id makes an order idempotent without a key.
 func TestPutOrder(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -157,7 +158,7 @@ func payBody(order, source string, amount int) string {
 // open for another one, a charge in doubt does not. (C12, B56, B75)
 func TestOrderIsPaidOnce(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -187,7 +188,7 @@ func TestOrderIsPaidOnce(t *testing.T) {
 
 func TestParallelPaymentsOfOneOrder(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -210,7 +211,7 @@ func TestParallelPaymentsOfOneOrder(t *testing.T) {
 // A late retry after the key has expired finds the order. (T2)
 func TestExpiredKeyFindsItsOrder(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{config: payments.Config{Retention: time.Millisecond}})

@@ -61,17 +61,20 @@ func (s *Service) listOrders(ctx context.Context, tx db.Tx, q pageQuery) ([]item
 
 // holdOrder keeps an order from being paid by two charges: one operation pays
 // at a time, and as long as its outcome is not known nobody else does, whatever
-// the key (rule C12).
+// the key (rule C12). A charge for no order holds none.
 func (s *Service) holdOrder(ctx context.Context, op operation, in chargeInput) (*onlyonce.Answer, error) {
+	if in.Order == "" {
+		return nil, nil
+	}
 	for again := true; ; again = false {
 		var n int64
 		var o order
 		err := s.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
 			var err error
-			n, err = tx.Exec(ctx, `UPDATE payments_orders SET status = 'paying', held_by = ?, held_key = ?, held_fence = ?
+			n, err = tx.Exec(ctx, `UPDATE payments_orders SET status = 'paying', held_by = ?, held_key = ?, held_fence = ?, held_asked = ?
 				WHERE merchant = ? AND id = ? AND total = ? AND currency = ?
 					AND (status = 'open' OR (status = 'paying' AND held_by = ? AND held_fence <= ?))`,
-				op.reference, op.key, op.fence, op.merchant, in.Order, in.Amount, string(in.Currency), op.reference, op.fence)
+				op.reference, op.key, op.fence, in.text(), op.merchant, in.Order, in.Amount, string(in.Currency), op.reference, op.fence)
 			if err != nil || n == 1 {
 				return err
 			}
@@ -86,7 +89,7 @@ func (s *Service) holdOrder(ctx context.Context, op operation, in chargeInput) (
 			return nil, unavailable("hold order", err)
 		case n == 1:
 			return nil, nil
-		case again && o.Status == orderPaying && s.freedSome(ctx, op.merchant):
+		case again && o.Status == orderPaying && s.freedOrder(ctx, op.merchant, in.Order):
 			continue
 		}
 		return orderRefusal(op, in, o), nil
@@ -113,7 +116,7 @@ func settleOrder(ctx context.Context, w writing, c charge) error {
 	if c.Status != statusSucceeded {
 		return freeOrder(ctx, w, c.Order)
 	}
-	n, err := w.tx.Exec(ctx, `UPDATE payments_orders SET status = 'paid', charge_id = ?
+	n, err := w.tx.Exec(ctx, `UPDATE payments_orders SET status = 'paid', charge_id = ?, held_asked = NULL
 		WHERE merchant = ? AND id = ? AND status = 'paying' AND held_by = ?`, c.ID, w.op.merchant, c.Order, w.op.reference)
 	if err != nil {
 		return fmt.Errorf("write order paid: %w", err)

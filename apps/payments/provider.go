@@ -15,8 +15,12 @@ import (
 	"github.com/onlyonce-go/onlyonce/oncehttp"
 )
 
-// provider is the processor's name in derived keys.
-const provider = "processor"
+// provider is the processor's name in derived keys, beside the steps' names.
+const (
+	provider   = "processor"
+	stepCharge = "charge"
+	stepRefund = "refund"
+)
 
 // result is what the processor made of a request, as the step records it.
 type result struct {
@@ -42,25 +46,27 @@ type asker struct {
 	final []string
 }
 
-// reference is our name for the step's effect, known before it is sent.
+// referenceOf is our name for the effect of a key's step, known before it is
+// sent.
+func referenceOf(key onlyonce.Key, step string) string {
+	return onlyonce.Derivation{Key: key, Step: step, Provider: provider}.Reference()
+}
+
+// reference is our name for the effect of the attempt that runs.
 func (a asker) reference(ctx context.Context) string {
-	d := onlyonce.Derivation{Key: onlyonce.AttemptFrom(ctx).Owner().Key, Step: a.step, Provider: provider}
-	return d.Reference()
+	return referenceOf(onlyonce.AttemptFrom(ctx).Owner().Key, a.step)
 }
 
 // call performs the step: at most one effect at the processor over all attempts.
-// errNotApplied says that none happened; other errors are to be returned as
-// they are.
+// A final refusal is a result. errNotApplied says that nothing happened; other
+// errors are to be returned as they are.
 func (s *Service) call(ctx context.Context, a asker, body []byte) (result, error) {
-	asked := "" // the key whose earlier sends the processor was asked about
 	raw, err := onlyonce.Call(ctx, onlyonce.Effect{
 		Name: a.step, Provider: provider, Request: body, Memory: s.cfg.ProcessorMemory,
 		Send: func(ctx context.Context, sending onlyonce.Sending) ([]byte, error) {
-			res, err := a.send(ctx, sending.Key, sending.Request)
-			return a.judge(res, err, asked == sending.Key)
+			return judge(a.send(ctx, sending.Key, sending.Request))
 		},
 		Check: func(ctx context.Context, sending onlyonce.Sending) ([]byte, bool, error) {
-			asked = sending.Key
 			res, found, err := a.find(ctx, sending.Reference)
 			if err != nil || !found {
 				return nil, false, err
@@ -69,7 +75,7 @@ func (s *Service) call(ctx context.Context, a asker, body []byte) (result, error
 		},
 	})
 	if err != nil {
-		return result{}, err
+		return a.refusal(err)
 	}
 	var res result
 	if err := json.Unmarshal(raw, &res); err != nil {
@@ -81,22 +87,35 @@ func (s *Service) call(ctx context.Context, a asker, body []byte) (result, error
 // errNotApplied marks a call of which it is proved that nothing came.
 var errNotApplied = errors.New("the processor took nothing on")
 
-// judge says what an answer proves. A refusal speaks of its own send alone: when
-// the same key was sent before, nothing is proved of what came of that.
-func (a asker) judge(res result, err error, again bool) ([]byte, error) {
-	if err == nil {
+// judge says what the answer to one send proves. Whether that holds for the
+// step, which may have been sent before, is Call's to say.
+func judge(res result, err error) ([]byte, error) {
+	switch {
+	case err == nil:
 		return encoded(res), nil
-	}
-	fate := processor.FateOf(err)
-	if again || fate == processor.Unknown {
+	case processor.FateOf(err) == processor.Unknown:
 		return nil, err
 	}
-	if e, ok := errors.AsType[*processor.Error](err); ok && fate == processor.Refused {
-		if slices.Contains(a.final, e.Code) {
-			return encoded(result{Refused: e.Code, Message: e.Message}), nil
-		}
-	}
 	return nil, onlyonce.NotAppliedError(fmt.Errorf("%w: %w", errNotApplied, err))
+}
+
+// refusal tells a refusal that is the request's fault, and so is final, from
+// other errors of a step. An error that has a code is Call's, whatever caused it.
+func (a asker) refusal(err error) (result, error) {
+	if onlyonce.CodeOf(err) != "" {
+		return result{}, err
+	}
+	e, ok := errors.AsType[*processor.Error](err)
+	if ok && errors.Is(err, errNotApplied) && e.Fate() == processor.Refused && slices.Contains(a.final, e.Code) {
+		return result{Refused: e.Code, Message: e.Message}, nil
+	}
+	return result{}, err
+}
+
+// tookNothing tells whether a failed call is proved to have had no effect. The
+// refusal of a later send is a cause of doubt, not such a proof.
+func tookNothing(err error) bool {
+	return onlyonce.CodeOf(err) == "" && errors.Is(err, errNotApplied)
 }
 
 func encoded(res result) []byte {
@@ -122,7 +141,7 @@ func (s *Service) chargeAsker(in chargeInput) asker {
 		return result{ID: c.ID, Declined: c.DeclineCode, Message: c.Message}
 	}
 	return asker{
-		step:  "charge",
+		step:  stepCharge,
 		final: []string{processor.CodeUnknownSource},
 		send: func(ctx context.Context, key string, body []byte) (result, error) {
 			c, err := s.cfg.Processor.Charge(ctx, key, body)
@@ -142,7 +161,7 @@ func (s *Service) chargeAsker(in chargeInput) asker {
 func (s *Service) refundAsker(in refundInput) asker {
 	read := func(r processor.Refund) result { return result{ID: r.ID} }
 	return asker{
-		step:  "refund",
+		step:  stepRefund,
 		final: []string{processor.CodeUnknownCharge, processor.CodeNotRefundable, processor.CodeRefundExceedsCharge},
 		send: func(ctx context.Context, key string, body []byte) (result, error) {
 			r, err := s.cfg.Processor.Refund(ctx, key, body)

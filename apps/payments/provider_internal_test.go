@@ -5,9 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
+	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 )
 
@@ -34,8 +34,7 @@ func charge1(t *testing.T, url string) error {
 	return err
 }
 
-// What an error of the processor proves, on the first send of a key and on a
-// later one. (D3, D4)
+// What an error of the processor proves of the send that it answers. (D3)
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
@@ -45,7 +44,7 @@ func TestJudge(t *testing.T) {
 		err             error
 		refused, proved bool
 	}{
-		"unknown source":     {err: failure(t, 400, final), refused: true},
+		"unknown source":     {err: failure(t, 400, final), refused: true, proved: true},
 		"another 400":        {err: failure(t, 400, `{"code":"invalid_request"}`), proved: true},
 		"rate limited":       {err: failure(t, 429, `{"code":"rate_limited"}`), proved: true},
 		"unauthorized":       {err: failure(t, 401, `{}`), proved: true},
@@ -58,17 +57,18 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			text, err := judge(result{}, tt.err)
+			if proved := tookNothing(err); text != nil || proved != tt.proved {
+				t.Errorf("proof of nothing is %t: %s, %v", proved, text, err)
+			}
 			a := asker{final: []string{processor.CodeUnknownSource}}
-			text, err := a.judge(result{}, tt.err, false)
-			if refused := err == nil && strings.Contains(string(text), "unknown_source"); refused != tt.refused {
-				t.Errorf("refused is %t: %s, %v", refused, text, err)
+			if res, err := a.refusal(err); (err == nil && res.Refused == "unknown_source") != tt.refused {
+				t.Errorf("it makes %+v, %v", res, err)
 			}
-			if proved := errors.Is(err, errNotApplied); proved != tt.proved {
-				t.Errorf("proof of nothing is %t: %v", proved, err)
-			}
-			text, err = a.judge(result{}, tt.err, true)
-			if text != nil || err == nil || errors.Is(err, errNotApplied) {
-				t.Errorf("a later send proves something: %s, %v", text, err)
+			// What Call puts it in is doubt, whatever its cause.
+			doubt := &onlyonce.Error{Code: onlyonce.CodeOutcomeUnknown, Err: err}
+			if _, err := a.refusal(doubt); err == nil || tookNothing(doubt) {
+				t.Errorf("a later send proves something: %v", err)
 			}
 		})
 	}
@@ -76,11 +76,9 @@ func TestJudge(t *testing.T) {
 
 func TestJudgeKeepsResults(t *testing.T) {
 	t.Parallel()
-	for _, again := range []bool{false, true} {
-		text, err := asker{}.judge(result{ID: "pc_1", Declined: "card_declined"}, nil, again)
-		if err != nil || string(text) != `{"id":"pc_1","declined":"card_declined"}` {
-			t.Errorf("%s, %v", text, err)
-		}
+	text, err := judge(result{ID: "pc_1", Declined: "card_declined"}, nil)
+	if err != nil || string(text) != `{"id":"pc_1","declined":"card_declined"}` {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

@@ -4,13 +4,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 )
 
 // What cannot be read is refused with the field's name and uses no key up; the
 // corrected request may use the same one. (O1, B49)
 func TestBadInputs(t *testing.T) {
 	t.Parallel()
-	b := setup(t, sqlite(t), options{})
+	b := setup(t, apptest.SQLite(t), options{})
 	for _, tt := range []struct{ path, body, field string }{
 		{"/charges", ``, "body"},
 		{"/charges", `{`, "body"},
@@ -79,7 +81,7 @@ func TestBadInputs(t *testing.T) {
 
 func TestRefusedBeforeTheKey(t *testing.T) {
 	t.Parallel()
-	b := setup(t, sqlite(t), options{})
+	b := setup(t, apptest.SQLite(t), options{})
 	r := b.call(t, http.MethodPost, "/charges", chargeBody(1500, "tok_visa"), "Idempotency-Key", "k1", "Content-Type", "text/plain")
 	r.want(t, 415, "unsupported_media_type")
 	large := `{"amount":1500,"currency":"ARS","source":"tok_visa","description":"` + strings.Repeat("x", 300<<10) + `"}`
@@ -99,7 +101,7 @@ func TestRefusedBeforeTheKey(t *testing.T) {
 // Every problem's type leads to its documentation.
 func TestProblemTypesResolve(t *testing.T) {
 	t.Parallel()
-	b := setup(t, sqlite(t), options{})
+	b := setup(t, apptest.SQLite(t), options{})
 	for _, r := range []reply{
 		b.get(t, "/nothing"),
 		b.post(t, "/charges", "k1", chargeBody(1500, "tok_chargeDeclined")),
@@ -116,7 +118,7 @@ func TestProblemTypesResolve(t *testing.T) {
 
 func TestLists(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})

@@ -64,21 +64,42 @@ func (r refund) answer() onlyonce.Answer {
 // outcome is not known the amount stays reserved.
 func (s *Service) createRefund(ctx context.Context, in refundInput) (onlyonce.Answer, error) {
 	op := operationOf(ctx)
+	asker := s.refundAsker(in)
+	left, refusal, err := s.leftBy(ctx, op, leftover{
+		asker: asker, query: selectHeldRefunds + ` AND merchant = ? AND operation = ? AND amount = ?`, args: []any{op.merchant, op.reference, in.Amount},
+	})
+	switch {
+	case refusal != nil || err != nil:
+		return answerOf(refusal), err
+	case left != nil:
+		return s.finishRefund(ctx, left.by, in, left.result)
+	}
 	r, refusal, err := s.reserveRefund(ctx, op, in)
 	if refusal != nil || err != nil {
 		return answerOf(refusal), err
 	}
-	asker := s.refundAsker(in)
 	body := processor.RefundRequest{Charge: r.processor, Amount: r.Amount, Reference: asker.reference(ctx)}.Encode()
 	res, err := s.call(ctx, asker, body)
-	if errors.Is(err, errNotApplied) {
+	if tookNothing(err) {
 		s.letRefundGo(ctx, op)
 		return s.tryLater(ctx, err), nil
 	}
 	if err != nil {
 		return onlyonce.Answer{}, err
 	}
+	return s.finishRefund(ctx, op, in, res)
+}
+
+// finishRefund writes what the processor has done, and completes the key with it.
+func (s *Service) finishRefund(ctx context.Context, op operation, in refundInput, res result) (onlyonce.Answer, error) {
 	return s.engine.Finish(ctx, func(ctx context.Context, tx db.Tx) (onlyonce.Answer, error) {
+		r, err := scanRefund(tx.QueryRow(ctx, selectRefund+" WHERE r.merchant = ? AND r.operation = ?", op.merchant, op.reference))
+		switch {
+		case err != nil:
+			return onlyonce.Answer{}, fmt.Errorf("find refund: %w", err)
+		case !r.asked(in):
+			return keyReused(op, r.ID), nil
+		}
 		return s.writeRefund(ctx, writing{tx, op}, r, res)
 	})
 }
@@ -105,7 +126,7 @@ func (s *Service) reserveRefund(ctx context.Context, op operation, in refundInpu
 			return refund{}, nil, unavailable("reserve refund", err)
 		}
 		// A refusal may be due to a refund that has come to nothing since.
-		if refusal == nil || !s.freedSome(ctx, op.merchant) {
+		if refusal == nil || !s.freedRefunds(ctx, op.merchant, in.Charge) {
 			break
 		}
 	}

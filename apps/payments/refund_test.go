@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 )
 
 func refundBody(charge string, amount int) string {
@@ -16,7 +17,7 @@ func refundBody(charge string, amount int) string {
 
 func TestRefund(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -49,7 +50,7 @@ func TestRefund(t *testing.T) {
 // Parallel refunds under different keys never give back more than was taken.
 func TestParallelRefundsNeverExceed(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -87,7 +88,7 @@ func TestParallelRefundsNeverExceed(t *testing.T) {
 // A refund in doubt keeps its amount, until it is known what became of it.
 func TestRefundInDoubtIsReserved(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -115,7 +116,7 @@ func TestRefundInDoubtIsReserved(t *testing.T) {
 // amount back. (X3)
 func TestRefundThatCameToNothing(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -142,7 +143,7 @@ func TestRefundThatCameToNothing(t *testing.T) {
 // A refund that the processor took nothing of gives its amount back by itself.
 func TestRefundThatWasNotSent(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})

@@ -48,10 +48,8 @@ func (s *Service) freeHolds(ctx context.Context) {
 	tick := time.NewTicker(housekeepingEvery)
 	defer tick.Stop()
 	for {
-		for _, merchant := range s.cfg.Merchants.names() {
-			if _, err := s.freeStale(ctx, merchant); err != nil && ctx.Err() == nil {
-				s.warn(ctx, "holds not looked through", err)
-			}
+		if err := s.freeAll(ctx); err != nil && ctx.Err() == nil {
+			s.warn(ctx, "holds not looked through", err)
 		}
 		select {
 		case <-tick.C:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
@@ -110,7 +111,7 @@ func (b *bundle) patiently(t *testing.T, path, key, body string) reply {
 // nothing and reaches nobody as a success. (C5, C6, C7, O6, B53, B54)
 func TestTakeover(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		for point, after := range map[string]bool{"before the effect": false, "after the effect": true} {
 			t.Run(name+" "+point, func(t *testing.T) {
 				t.Parallel()
@@ -150,7 +151,7 @@ func TestTakeover(t *testing.T) {
 // What is held is given back when its key is free, and not before.
 func TestHoldsOutliveTheirAttempt(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores() {
+	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
@@ -177,7 +178,7 @@ func TestHoldsOutliveTheirAttempt(t *testing.T) {
 // the processor is asked. (C9)
 func TestOneConnection(t *testing.T) {
 	t.Parallel()
-	b := setup(t, stores()["postgres"](t)+"&pool_max_conns=1", options{})
+	b := setup(t, apptest.Stores()["postgres"](t)+"&pool_max_conns=1", options{})
 	done := make(chan reply)
 	for i := range 8 {
 		go func() {

@@ -27,7 +27,7 @@ var built struct {
 func program(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "onlyonce-tests"); built.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "onlyonce-tests"); built.err != nil { //nolint:usetesting // it outlives the test that asks first
 			return
 		}
 		out, err := exec.Command("go", "build", "-race", "-o", built.dir, "github.com/onlyonce-go/onlyonce/apps/onlyonce").CombinedOutput()

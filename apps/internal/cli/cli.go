@@ -101,6 +101,9 @@ func (s Streams) fail(err error) int {
 	}
 	if e, ok := errors.AsType[*server.Error](err); ok {
 		hint, code = e.Hint, exitUsage
+		if e.Taken {
+			code = exitWrong
+		}
 	}
 	if e, ok := errors.AsType[*usageError](err); ok {
 		hint, code = e.hint, exitUsage

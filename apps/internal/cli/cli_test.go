@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -47,7 +48,9 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"charge": charge,
+			"order":  order,
 			"exits":  exits,
+			"taken":  taken,
 		},
 	})
 }
@@ -66,9 +69,64 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// taken runs a command with a port that is in use, and checks that it fails and
+// says so: taken onlyonce … --listen.
+func taken(ts *testscript.TestScript, _ bool, args []string) {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	ts.Check(err)
+	defer listener.Close()
+	exits(ts, false, append([]string{"1"}, append(args, listener.Addr().String())...))
+	if text := ts.ReadFile("stderr"); !strings.Contains(text, "in use") || !strings.Contains(text, "hint: is something else listening there?") {
+		ts.Fatalf("it says %q", text)
+	}
+}
+
 // charge starts the service on the store test.db, sends charges to it and
-// stops it: charge KEY SOURCE STATUS …. It checks the first line it prints.
+// stops it: charge KEY SOURCE STATUS ….
 func charge(ts *testscript.TestScript, _ bool, args []string) {
+	serving(ts, func(c *client) {
+		for i := 0; i+2 < len(args); i += 3 {
+			c.send(http.MethodPost, "/charges", args[i], `{"amount":1500,"currency":"ARS","source":"`+args[i+1]+`"}`, args[i+2])
+		}
+	})
+}
+
+// order does the same with an order and a charge that pays it: order ORDER KEY
+// SOURCE STATUS.
+func order(ts *testscript.TestScript, _ bool, args []string) {
+	serving(ts, func(c *client) {
+		c.send(http.MethodPut, "/orders/"+args[0], "", `{"lines":[{"product":"prod_mate","quantity":1}]}`, "")
+		c.send(http.MethodPost, "/charges", args[1], `{"amount":1500,"currency":"ARS","source":"`+args[2]+`","order":"`+args[0]+`"}`, args[3])
+	})
+}
+
+// client sends requests to a service that a script has started.
+type client struct {
+	ts   *testscript.TestScript
+	url  string
+	http *http.Client
+}
+
+// send checks the status of the answer, unless none is wanted.
+func (c *client) send(method, path, key, body, status string) {
+	r, err := http.NewRequestWithContext(context.Background(), method, c.url+path, strings.NewReader(body))
+	c.ts.Check(err)
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	resp, err := c.http.Do(r)
+	c.ts.Check(err)
+	_ = resp.Body.Close()
+	if status != "" && fmt.Sprint(resp.StatusCode) != status {
+		c.ts.Fatalf("%s %s: %s, want %s", path, key, resp.Status, status)
+	}
+}
+
+// serving runs the service on the store test.db for fn. It checks the first line
+// it prints.
+func serving(ts *testscript.TestScript, fn func(*client)) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	reader, writer := io.Pipe()
@@ -87,19 +145,9 @@ func charge(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("the first line is %q", line)
 	}
 	go io.Copy(io.Discard, out)
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	for i := 0; i+2 < len(args); i += 3 {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/charges", strings.NewReader(`{"amount":1500,"currency":"ARS","source":"`+args[i+1]+`"}`))
-		ts.Check(err)
-		r.Header.Set("Idempotency-Key", args[i])
-		resp, err := client.Do(r)
-		ts.Check(err)
-		_ = resp.Body.Close()
-		if fmt.Sprint(resp.StatusCode) != args[i+2] {
-			ts.Fatalf("charge %s: %s, want %s", args[i], resp.Status, args[i+2])
-		}
-	}
+	c := &client{ts: ts, url: url, http: &http.Client{Transport: &http.Transport{}}}
+	defer c.http.CloseIdleConnections()
+	fn(c)
 	stop()
 	if code := <-done; code != 0 {
 		ts.Fatalf("serve ended with %d", code)

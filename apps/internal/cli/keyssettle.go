@@ -26,6 +26,25 @@ type keysSettleCmd struct {
 	JSON       bool   `name:"json" env:"-" help:"Print the key as JSON."`
 }
 
+// Help says what settling does, and what it does not.
+func (c *keysSettleCmd) Help() string {
+	return `A retry with the same key settles most doubts by itself: the service asks the processor. Settle by hand what that cannot.
+
+--applied stores an answer, which retries get; it writes no charge, refund or ledger entry by itself. What the key holds, an order that it is paying or a
+refund, is named in the output and by keys show. Within a minute the running service asks the processor for it, by our reference: what it finds is
+written down with its ledger entry, and the order is paid or the refund succeeds; what it does not find stays held, is logged as needing a person, and
+is given back only if the answer is a refusal (status 400 or more). A charge for no order holds nothing: settled as applied it is in the processor's
+books and not in the service's.
+
+--not-applied frees the key. What it holds is given back unless one of its steps is done.`
+}
+
+// settledView is a settled key and what it still holds.
+type settledView struct {
+	keyView
+	Holds []holdView `json:"holds"`
+}
+
 // Run settles.
 func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 	if c.Actor == "" {
@@ -44,12 +63,30 @@ func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 		if err != nil {
 			return err
 		}
-		if c.JSON {
-			return printJSON(std.Out, viewOf(rec))
+		v := settledView{keyView: viewOf(rec)}
+		if v.Holds, err = heldBy(ctx, d, rec.Key); err != nil {
+			return err
 		}
-		fmt.Fprintf(std.Out, "%s is %s\n", rec.Key.Operation(), rec.State)
-		return nil
+		return v.print(std.Out, c.JSON)
 	})
+}
+
+// print says how the key stands, and what its settlement has not settled.
+func (v settledView) print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, v)
+	}
+	fmt.Fprintf(out, "%s is %s\n", v.Operation, v.State)
+	if v.State != string(onlyonce.Completed) {
+		return nil
+	}
+	for _, h := range v.Holds {
+		fmt.Fprintf(out, "warning: it still holds %s. The answer is stored; the running service now asks the processor for %s and writes down what it finds. If it finds nothing, that stays held: see keys show and the service's log.\n", h, h.Reference)
+	}
+	if len(v.Holds) == 0 && v.Answer != nil && v.Answer.Status < http.StatusBadRequest {
+		fmt.Fprintln(out, "warning: only the answer is stored. Whatever the operation has done elsewhere is not in the service's books unless it was before.")
+	}
+	return nil
 }
 
 func settle(ctx context.Context, d *db.Database, s onlyonce.Settlement) (onlyonce.Record, error) {

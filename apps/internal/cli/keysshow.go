@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
@@ -21,10 +22,12 @@ type keysShowCmd struct {
 	JSON  bool   `name:"json" env:"-" help:"Print JSON."`
 }
 
-// detailView is a key, its steps and what operators did.
+// detailView is a key, its steps, what its operation holds, and what operators
+// did.
 type detailView struct {
 	keyView
 	Steps []stepView  `json:"steps"`
+	Holds []holdView  `json:"holds"`
 	Audit []auditView `json:"audit"`
 }
 
@@ -40,6 +43,34 @@ type stepView struct {
 	Request    string `json:"request"`
 	Result     string `json:"result,omitempty"`
 	AgeSeconds int64  `json:"age_seconds"`
+}
+
+// holdView is what an operation keeps from others: an order or a refund.
+type holdView struct {
+	Order     string `json:"order,omitempty"`
+	Refund    string `json:"refund,omitempty"`
+	Reference string `json:"reference"`
+}
+
+// String names it for people.
+func (h holdView) String() string {
+	if h.Order != "" {
+		return "order " + h.Order + ", which it is paying"
+	}
+	return "refund " + h.Refund + ", which is pending"
+}
+
+// heldBy lists what a key holds.
+func heldBy(ctx context.Context, d *db.Database, key onlyonce.Key) ([]holdView, error) {
+	holds, err := payments.Holds(ctx, d, key)
+	if err != nil {
+		return nil, fmt.Errorf("read holds: %w", err)
+	}
+	views := []holdView{}
+	for _, h := range holds {
+		views = append(views, holdView(h))
+	}
+	return views, nil
 }
 
 type auditView struct {
@@ -77,7 +108,7 @@ func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, 
 			Hint: fmt.Sprintf("there is no key %q of scope %q; onlyonce keys list lists them", key.Value, key.Scope),
 		}
 	}
-	v := detailView{keyView: viewOf(rec), Steps: []stepView{}, Audit: []auditView{}}
+	v := detailView{keyView: viewOf(rec), Steps: []stepView{}, Holds: []holdView{}, Audit: []auditView{}}
 	steps, err := d.Keys().Steps(ctx, key)
 	if err != nil {
 		return v, fmt.Errorf("read steps: %w", err)
@@ -88,6 +119,9 @@ func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, 
 			DerivedKey: s.DerivedKey, Reference: s.Reference, Request: string(s.Request), Result: string(s.Result),
 			AgeSeconds: int64(s.Age / time.Second),
 		})
+	}
+	if v.Holds, err = heldBy(ctx, d, key); err != nil {
+		return v, err
 	}
 	audit, err := d.Keys().Audit(ctx, key)
 	if err != nil {
@@ -130,6 +164,9 @@ func (v detailView) print(out io.Writer) error {
 		if s.Result != "" {
 			line("  result", s.Result)
 		}
+	}
+	for _, h := range v.Holds {
+		line("holds", fmt.Sprintf("%s; our reference %s", h, h.Reference))
 	}
 	for _, a := range v.Audit {
 		line("audit "+a.At.Format(time.RFC3339), fmt.Sprintf("%s by %s: %s", a.Action, a.Actor, a.Reason))

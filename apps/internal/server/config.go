@@ -82,7 +82,11 @@ func journalBeside(store string) string {
 }
 
 // Error is a setting that cannot be; Hint says what to do.
-type Error struct{ Field, Text, Hint string }
+type Error struct {
+	Field, Text, Hint string
+	// Taken: the setting is sound, but the address cannot be had just now.
+	Taken bool
+}
 
 // Error names the setting.
 func (e *Error) Error() string { return e.Field + " " + e.Text }
@@ -91,24 +95,24 @@ func (e *Error) Error() string { return e.Field + " " + e.Text }
 func (c Config) Validate() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return &Error{"--listen", fmt.Sprintf("%q is not HOST:PORT", c.Listen), "write it like 127.0.0.1:3000"}
+		return &Error{Field: "--listen", Text: fmt.Sprintf("%q is not HOST:PORT", c.Listen), Hint: "write it like 127.0.0.1:3000"}
 	}
 	if c.Merchants.Empty() && !loopback(host) {
 		return &Error{
-			"--listen", fmt.Sprintf("%q can be reached from other machines, and no merchants are configured", c.Listen),
-			"without merchants everybody may charge cards: make keys with `onlyonce merchants key NAME`, or listen on 127.0.0.1",
+			Field: "--listen", Text: fmt.Sprintf("%q can be reached from other machines, and no merchants are configured", c.Listen),
+			Hint: "without merchants everybody may charge cards: make keys with `onlyonce merchants key NAME`, or listen on 127.0.0.1",
 		}
 	}
 	if c.Processor != "" {
 		if u, err := url.Parse(c.Processor); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			return &Error{"--processor", fmt.Sprintf("%q is not an http URL", c.Processor), "write it like http://127.0.0.1:9090"}
+			return &Error{Field: "--processor", Text: fmt.Sprintf("%q is not an http URL", c.Processor), Hint: "write it like http://127.0.0.1:9090"}
 		}
 	}
 	for name, d := range map[string]time.Duration{
 		"--processor-timeout": c.ProcessorTimeout, "--lease": c.Lease, "--retention": c.Retention, "--drain-timeout": c.DrainTimeout,
 	} {
 		if d < 0 {
-			return &Error{name, fmt.Sprintf("%v is negative", d), "write it like 30s"}
+			return &Error{Field: name, Text: fmt.Sprintf("%v is negative", d), Hint: "write it like 30s"}
 		}
 	}
 	return nil

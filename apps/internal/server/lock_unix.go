@@ -19,8 +19,8 @@ func lockJournal(path string) (unlock func() error, err error) {
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = &Error{
-			"--processor-journal", path + " is used by another process",
-			"one process at a time runs the simulated processor: give its address to the others with --processor URL",
+			Field: "--processor-journal", Text: path + " is used by another process",
+			Hint: "one process at a time runs the simulated processor: give its address to the others with --processor URL",
 		}
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -23,7 +22,7 @@ type Processor struct {
 }
 
 // StartProcessor runs a simulated processor on an address. Close it in the end.
-func StartProcessor(ctx context.Context, listen string, cfg processor.Config) (*Processor, error) {
+func StartProcessor(ctx context.Context, address string, cfg processor.Config) (*Processor, error) {
 	p := &Processor{unlock: func() error { return nil }, served: make(chan error, 1)}
 	if cfg.Path != "" {
 		unlock, err := lockJournal(cfg.Path)
@@ -36,8 +35,7 @@ func StartProcessor(ctx context.Context, listen string, cfg processor.Config) (*
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start processor: %w", err), p.unlock())
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", listen)
+	listener, err := listen(ctx, address)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start processor: %w", err), server.Close(), p.unlock())
 	}

@@ -55,10 +55,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+	listener, err := listen(ctx, s.cfg.Listen)
 	if err != nil {
-		return &Error{"--listen", fmt.Sprintf("%s cannot be used: %v", s.cfg.Listen, err), "is something else listening there? choose another port, or 0 for a free one"}
+		return err
 	}
 	if err := s.assemble(ctx); err != nil {
 		return errors.Join(err, listener.Close())
@@ -73,6 +72,19 @@ func (s *Server) start(ctx context.Context) error {
 	go func() { s.served <- s.http.Serve(listener) }()
 	s.URL = "http://" + listener.Addr().String()
 	return nil
+}
+
+// listen takes an address.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, &Error{
+			Field: "--listen", Text: fmt.Sprintf("%s cannot be used: %v", address, err), Taken: true,
+			Hint: "is something else listening there? choose another port, or 0 for a free one",
+		}
+	}
+	return listener, nil
 }
 
 // assemble opens what the service needs and makes the service.

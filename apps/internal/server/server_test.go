@@ -6,33 +6,23 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/internal/server"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { apptest.Exit(m.Run()) }
 
 func config(t *testing.T) server.Config {
 	t.Helper()
 	return server.Config{
-		Listen: "127.0.0.1:0", Store: "sqlite:" + filepath.Join(t.TempDir(), "test.db"),
+		Listen: "127.0.0.1:0", Store: apptest.SQLite(t),
 		ProcessorTimeout: 300 * time.Millisecond, DrainTimeout: 10 * time.Second,
 	}
 }

@@ -4,41 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
 )
 
-func TestMain(m *testing.M) {
-	code := testserver.Run(m)
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
-
-// stores are what the tests run on: functions that make an empty one.
-func stores() map[string]func(t *testing.T) string {
-	return map[string]func(t *testing.T) string{
-		"sqlite":   sqlite,
-		"postgres": func(t *testing.T) string { t.Helper(); return testserver.Postgres(t) },
-	}
-}
-
-func sqlite(t *testing.T) string {
-	t.Helper()
-	return "sqlite:" + filepath.Join(t.TempDir(), "test.db")
-}
+func TestMain(m *testing.M) { apptest.Exit(testserver.Run(m)) }
 
 func open(t *testing.T, url string) *db.Database {
 	t.Helper()
@@ -51,6 +29,16 @@ func open(t *testing.T, url string) *db.Database {
 			t.Error(err)
 		}
 	})
+	return d
+}
+
+// migrated is open with the service's tables.
+func migrated(t *testing.T, url string) *db.Database {
+	t.Helper()
+	d := open(t, url)
+	if err := d.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	return d
 }
 
@@ -79,7 +67,7 @@ const insertProduct = `INSERT INTO payments_products (merchant, id, name, price,
 
 func TestMigrateUpDownUp(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
+	for name, store := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := store(t)
@@ -111,7 +99,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
+	for name, store := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := store(t)
@@ -132,7 +120,7 @@ func TestMigrateAtOnce(t *testing.T) {
 // What is printed, applied with another tool, is what Migrate makes.
 func TestPrintedMigrations(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
+	for name, store := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := store(t)
@@ -151,14 +139,10 @@ func TestPrintedMigrations(t *testing.T) {
 
 func TestTransactions(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
+	for name, store := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := store(t)
-			d := open(t, url)
-			if err := d.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			d := migrated(t, store(t))
 			failure := errors.New("no")
 			err := d.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
 				if _, err := tx.Exec(ctx, insertProduct, "m", "p", "name?", 1, "EUR", 1); err != nil {
@@ -190,14 +174,10 @@ func TestTransactions(t *testing.T) {
 // Transactions that meet are all carried out.
 func TestParallelWrites(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
+	for name, store := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := store(t)
-			d := open(t, url)
-			if err := d.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			d := migrated(t, store(t))
 			exec(t, d, insertProduct, "m", "a", "name", 1, "EUR", 100)
 			exec(t, d, insertProduct, "m", "b", "name", 1, "EUR", 100)
 			var wg sync.WaitGroup
@@ -228,6 +208,53 @@ func TestParallelWrites(t *testing.T) {
 				t.Errorf("%d are left, want 160; %v", sum, err)
 			}
 		})
+	}
+}
+
+// What is in the file is for its owner alone; a file that is there keeps its mode.
+func TestFileIsPrivate(t *testing.T) {
+	t.Parallel()
+	mode := func(path string) os.FileMode {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode().Perm()
+	}
+	path := filepath.Join(t.TempDir(), "new.db")
+	exec(t, open(t, "sqlite:"+path), "CREATE TABLE x (y INTEGER)")
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		if m := mode(name); m != 0o600 {
+			t.Errorf("%s has mode %v", filepath.Base(name), m)
+		}
+	}
+	path = filepath.Join(t.TempDir(), "old.db")
+	if err := os.WriteFile(path, nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	open(t, "sqlite:"+path)
+	if m := mode(path); m != 0o640 {
+		t.Errorf("the mode of a file that was there is %v now", m)
+	}
+}
+
+// A file that cannot be made: the error says what to do.
+func TestOpenSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	locked := filepath.Join(dir, "locked")
+	if err := os.Mkdir(locked, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	folders := []string{filepath.Join(dir, "none")}
+	if os.Geteuid() != 0 { // whom no mode keeps out
+		folders = append(folders, locked)
+	}
+	for _, folder := range folders {
+		_, err := db.Open(t.Context(), "sqlite:"+filepath.Join(folder, "x.db"))
+		if onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable || !strings.Contains(err.Error(), "folder must exist") || !strings.Contains(err.Error(), folder) {
+			t.Errorf("%s: %v", folder, err)
+		}
 	}
 }
 

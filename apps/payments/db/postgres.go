@@ -106,7 +106,7 @@ func (d postgresDriver) migrations() (fs.FS, error) {
 func (d postgresDriver) keyMigrations() fs.FS { return pgstore.Migrations() }
 
 func (d postgresDriver) close() error {
-	d.store.Close()
+	err := d.store.Close()
 	d.pool.Close()
-	return nil
+	return err
 }

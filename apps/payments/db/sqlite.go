@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"io/fs"
+	"os"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -17,11 +18,26 @@ import (
 type sqliteDriver struct{ store *sqlitestore.Store }
 
 func openSQLite(ctx context.Context, path string) (*Database, error) {
+	makePrivate(path)
 	store, err := sqlitestore.Open(ctx, path, sqlitestore.Config{})
 	if err != nil {
 		return nil, err
 	}
 	return &Database{keys: sqliteKeys(store), driver: sqliteDriver{store}}, nil
+}
+
+// makePrivate makes the file, for its owner alone, where there is none: SQLite
+// would let everybody read it. The write-ahead log gets the mode of the file. A
+// file that is there is not opened, for closing it would drop the locks that this
+// process has on it. Whatever stands in the way is left to SQLite to report.
+func makePrivate(path string) {
+	if path == "" || path == ":memory:" {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		_ = file.Close()
+	}
 }
 
 func (d sqliteDriver) begin(ctx context.Context, write bool) (transaction, error) {

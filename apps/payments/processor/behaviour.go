@@ -47,7 +47,8 @@ func Sources() []string {
 }
 
 // Faults returns the names that "simulate" may have; each is a source too, with
-// "tok_" before it. The first attempt with a key suffers; later ones do not:
+// "tok_" before it. The first attempt with a reference, else with a key, suffers;
+// later ones do not:
 //
 //	error_before           500, nothing was done
 //	error_before_always    500, nothing was done, at every attempt

@@ -17,7 +17,8 @@ const (
 // command is a validated request to move money.
 type command struct {
 	key, digest string
-	// attempt names the first attempt, for the fault that strikes only that.
+	// attempt names what is attempted, for the fault that strikes only the first
+	// time: the reference, else the key.
 	attempt   string
 	reference string
 	fault     fault
@@ -26,53 +27,43 @@ type command struct {
 }
 
 func (s *Server) createCharge(w http.ResponseWriter, r *http.Request) {
-	body, p := s.receive(r)
-	var request ChargeRequest
-	if p == nil {
-		p = decodeInto(body, &request)
-	}
-	var card behaviour
-	if p == nil {
-		card, p = request.check()
-	}
-	if p != nil {
-		refuse(w, p.status, p.code, p.message)
-		return
-	}
-	s.execute(w, r, s.command(r, body, command{
-		reference: request.Reference,
-		fault:     card.fault,
-		decide: func(now time.Time) (entry, *problem) {
+	create(s, w, r, func(request ChargeRequest) (command, *problem) {
+		card, p := request.check()
+		return command{reference: request.Reference, fault: card.fault, decide: func(now time.Time) (entry, *problem) {
 			return entry{Charge: newCharge(request, card, now)}, nil
-		},
-	}))
+		}}, p
+	})
 }
 
 func (s *Server) createRefund(w http.ResponseWriter, r *http.Request) {
-	body, p := s.receive(r)
-	var request RefundRequest
-	if p == nil {
-		p = decodeInto(body, &request)
-	}
-	var f fault
-	if p == nil {
-		f, p = request.check()
-	}
-	if p != nil {
-		refuse(w, p.status, p.code, p.message)
-		return
-	}
-	s.execute(w, r, s.command(r, body, command{
-		reference: request.Reference,
-		fault:     f,
-		decide: func(now time.Time) (entry, *problem) {
+	create(s, w, r, func(request RefundRequest) (command, *problem) {
+		f, p := request.check()
+		return command{reference: request.Reference, fault: f, decide: func(now time.Time) (entry, *problem) {
 			charge, p := s.ledger.reserve(request.Charge, request.Amount)
 			if p != nil {
 				return entry{}, p
 			}
 			return entry{Refund: newRefund(request, charge, now)}, nil
-		},
-	}))
+		}}, p
+	})
+}
+
+// create reads a request, makes a command of it and carries that out.
+func create[R any](s *Server, w http.ResponseWriter, r *http.Request, understand func(R) (command, *problem)) {
+	body, p := s.receive(r)
+	var request R
+	if p == nil {
+		p = decodeInto(body, &request)
+	}
+	var c command
+	if p == nil {
+		c, p = understand(request)
+	}
+	if p != nil {
+		refuse(w, p.status, p.code, p.message)
+		return
+	}
+	s.execute(w, r, s.command(r, body, c))
 }
 
 // receive reads the request's body and checks its key.
@@ -107,10 +98,10 @@ func decodeInto(body []byte, into any) *problem {
 func (s *Server) command(r *http.Request, body []byte, c command) command {
 	key := r.Header.Get(HeaderKey)
 	switch {
+	case c.reference != "": // a client that takes a new key for a new try keeps it
+		c.attempt = "reference " + r.URL.Path + " " + c.reference
 	case key != "":
 		c.attempt = "key " + key
-	case c.reference != "":
-		c.attempt = "reference " + r.URL.Path + " " + c.reference
 	}
 	if !s.config.IgnoreKeys {
 		c.key = key

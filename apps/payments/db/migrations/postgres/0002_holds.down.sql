@@ -1,0 +1,3 @@
+DROP INDEX payments_refunds_pending;
+DROP INDEX payments_orders_paying;
+ALTER TABLE payments_orders DROP COLUMN held_asked;
