@@ -36,11 +36,13 @@ func (e *Engine) newClaimant(ctx context.Context, j job) (*claimant, error) {
 		return nil, &Error{Code: CodeConfig, Op: "fingerprint request", Hint: "the operation's fingerprint policy cannot be applied", Err: err}
 	}
 	c.form = form
-	secret, err := e.vault.current(ctx)
+	vctx, cancel := context.WithTimeout(ctx, e.cfg.StoreTimeout)
+	defer cancel()
+	secret, err := e.vault.current(vctx)
 	if err != nil {
 		return c, err
 	}
-	policy, err := e.vault.keep(ctx, op.Policy)
+	policy, err := e.vault.keep(vctx, op.Policy)
 	if err != nil {
 		return c, err
 	}
@@ -103,7 +105,9 @@ func (c *claimant) consider(ctx context.Context, claim Claim) (done bool, err er
 
 // claimOnce asks the store, repeating what is safe to repeat.
 func (c *claimant) claimOnce(ctx context.Context) (claim Claim, asked time.Time, err error) {
-	uncertain, err := c.e.repeat(ctx, func(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, c.e.cfg.StoreTimeout)
+	defer cancel()
+	uncertain, err := c.e.repeat(limited, func(ctx context.Context) error {
 		var err error
 		asked = now()
 		claim, err = c.e.store.Claim(ctx, c.claim)
@@ -119,7 +123,9 @@ func (c *claimant) claimOnce(ctx context.Context) (claim Claim, asked time.Time,
 		c.judged = true
 		c.undoClaim(ctx)
 	}
-	c.observe(ctx, Event{Kind: EventStoreFailed, Err: err})
+	if ctx.Err() == nil {
+		c.observe(ctx, Event{Kind: EventStoreFailed, Err: err}) // else the caller hung up: no fault of the store's
+	}
 	return Claim{}, asked, unavailable("claim key", err)
 }
 
@@ -280,6 +286,8 @@ func (c *claimant) replay(ctx context.Context, rec Record) Result {
 func (c *claimant) peek(ctx context.Context) (Result, bool, error) {
 	var rec Record
 	var found bool
+	ctx, cancel := context.WithTimeout(ctx, c.e.cfg.StoreTimeout)
+	defer cancel()
 	_, err := c.e.repeat(ctx, func(ctx context.Context) error {
 		var err error
 		rec, found, err = c.e.store.Get(ctx, c.req.Key)

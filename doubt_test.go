@@ -43,15 +43,15 @@ func TestDoubtOutlivesAnOutage(t *testing.T) {
 	}
 	rerun := charge()
 	rerun.AfterCrash = onlyonce.Rerun
-	runs := map[string]func(w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error){
-		"wrap, rerun": func(w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error) {
-			return w.Wrap(t.Context(), rerun, keyed("k", "x"), h)
+	runs := map[string]func(ctx context.Context, w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error){
+		"wrap, rerun": func(ctx context.Context, w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error) {
+			return w.Wrap(ctx, rerun, keyed("k", "x"), h)
 		},
-		"steps": func(w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error) {
-			return w.Steps(t.Context(), charge(), keyed("k", "x"), h)
+		"steps": func(ctx context.Context, w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error) {
+			return w.Steps(ctx, charge(), keyed("k", "x"), h)
 		},
-		"atomic": func(w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error) {
-			return w.Atomic(t.Context(), charge(), keyed("k", "x"), func(ctx context.Context, _ tx) (onlyonce.Answer, error) { return h(ctx) })
+		"atomic": func(ctx context.Context, w *world, h onlyonce.HandlerFunc) (onlyonce.Result, error) {
+			return w.Atomic(ctx, charge(), keyed("k", "x"), func(ctx context.Context, _ tx) (onlyonce.Answer, error) { return h(ctx) })
 		},
 	}
 	for name, run := range runs {
@@ -59,11 +59,11 @@ func TestDoubtOutlivesAnOutage(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w, eff := newWorldWith(t, outage(storefault.Park, 5*time.Minute), onlyonce.Config{}), &effect{}
-				_, _ = run(w, unknown(eff))
+				_, _ = run(t.Context(), w, unknown(eff))
 				eff.want(t, 1)
 				for range 60 {
 					<-time.After(10 * time.Second)
-					if _, err := run(w, unknown(eff)); !onlyonce.SafeToRetry(err) {
+					if _, err := run(t.Context(), w, unknown(eff)); !onlyonce.SafeToRetry(err) {
 						t.Fatalf("retry: %v", err)
 					}
 				}

@@ -15,6 +15,9 @@ type Config struct {
 	Secrets Keyring
 	// Observer is told what happens; nil: nobody is.
 	Observer Observer
+	// StoreTimeout is how long a request waits for the store to give it its
+	// key, or to read one, before the caller gets a 503. Default 10 s.
+	StoreTimeout time.Duration
 	// SettleTimeout is how long a request waits for its answer to be stored
 	// before the caller gets a 503; storing goes on behind it. Default 10 s.
 	SettleTimeout time.Duration
@@ -25,9 +28,8 @@ func (c Config) WithDefaults() Config {
 	if c.Observer == nil {
 		c.Observer = ObserverFunc(func(context.Context, Event) {})
 	}
-	if c.SettleTimeout == 0 {
-		c.SettleTimeout = 10 * time.Second
-	}
+	c.StoreTimeout = defaulted(c.StoreTimeout, 10*time.Second)
+	c.SettleTimeout = defaulted(c.SettleTimeout, 10*time.Second)
 	return c
 }
 
@@ -60,8 +62,8 @@ func New(store Store, cfg Config) (*Engine, error) {
 	if err := cfg.Secrets.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.SettleTimeout < 0 {
-		return nil, configError("SettleTimeout", "must not be negative, got %v", cfg.SettleTimeout)
+	if cfg.SettleTimeout < 0 || cfg.StoreTimeout < 0 {
+		return nil, configError("SettleTimeout and StoreTimeout", "must not be negative, got %v and %v", cfg.SettleTimeout, cfg.StoreTimeout)
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the engine outlives the call that makes it; Close ends it
 	return &Engine{store: store, cfg: cfg, vault: newVault(cfg.Secrets, settings), closing: ctx, close: cancel}, nil

@@ -61,6 +61,9 @@ const (
 	CodeConfig Code = "invalid_config"
 	// CodeInTx: an outside call was tried while a transaction was open.
 	CodeInTx Code = "call_inside_transaction"
+	// CodeTxEnded: a handler has ended the store's transaction by itself, so
+	// that what it wrote may stand without its answer.
+	CodeTxEnded Code = "transaction_ended"
 	// CodeStepChanged: a resumed step asks for something else than its
 	// recorded intent, or its result cannot be read any more.
 	CodeStepChanged Code = "step_changed"
@@ -84,6 +87,9 @@ var (
 	ErrUncertain = &Error{Code: CodeUncertain}
 	// ErrUnreachable is what a store returns when it could not be reached.
 	ErrUnreachable = &Error{Code: CodeUnreachable}
+	// ErrTxEnded is what a store returns when a handler has ended its
+	// transaction; the key then goes in doubt.
+	ErrTxEnded = &Error{Code: CodeTxEnded}
 	// ErrInTx is returned by Step and Call inside an open transaction.
 	ErrInTx = &Error{Code: CodeInTx}
 )

@@ -78,8 +78,8 @@ func NextFence(old int64, now time.Time) int64 {
 
 // EncodeHeader is the form in which stores keep an answer's headers: a line
 // "Name: value" each, sorted by name, values byte for byte. What no header may
-// hold is mended: line breaks in values become spaces, names that are no token
-// of RFC 9110 are left out.
+// hold is mended: control characters in values become spaces, names that are no
+// token of RFC 9110 are left out.
 func EncodeHeader(h map[string][]string) []byte {
 	var b []byte
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -89,10 +89,7 @@ func EncodeHeader(h map[string][]string) []byte {
 		for _, v := range h[name] {
 			b = append(b, name...)
 			b = append(b, ": "...)
-			if strings.ContainsAny(v, "\r\n") {
-				v = strings.NewReplacer("\r", " ", "\n", " ").Replace(v)
-			}
-			b = append(b, v...)
+			b = append(b, fieldValue(v)...)
 			b = append(b, '\n')
 		}
 	}
@@ -104,6 +101,17 @@ func isToken(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
 	})
+}
+
+// fieldValue is the value as a header may have it.
+func fieldValue(v string) string {
+	b := []byte(v)
+	for i, c := range b {
+		if (c < ' ' && c != '\t') || c == 0x7f {
+			b[i] = ' '
+		}
+	}
+	return string(b)
 }
 
 // DecodeHeader reads what EncodeHeader wrote. No headers are a nil map.

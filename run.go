@@ -2,6 +2,7 @@ package onlyonce
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -92,6 +93,9 @@ func (end *ended) decide(a *Attempt) {
 	}
 	if end.run.outcome == ByStatus {
 		end.run.outcome = a.declaredOutcome()
+	}
+	if errors.Is(end.err, ErrTxEnded) {
+		end.run.outcome = Unknown // whatever it says of itself
 	}
 	end.act, end.reason = decide(end.run)
 }

@@ -27,6 +27,13 @@ func (s Settlement) validate() error {
 	if act, _ := decide(run{mode: modeSteps, answer: *s.Applied}); act != actComplete {
 		return configError("Settlement.Applied", "has the status %d, which is never stored: give the answer that the operation has when it took effect", s.Applied.Status)
 	}
+	for name, values := range s.Applied.Header {
+		for _, v := range values {
+			if !isToken(name) || v != fieldValue(v) {
+				return configError("Settlement.Applied", "has the header %q, which cannot be sent", name)
+			}
+		}
+	}
 	return nil
 }
 

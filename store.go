@@ -36,7 +36,10 @@ type Store interface {
 	Complete(ctx context.Context, owner Owner, answer Answer) (Settled, error)
 
 	// Release frees the key: in_progress → failed_retryable. It is called only
-	// with proof that no effect happened.
+	// with proof that no effect happened that is not recorded as a step. The
+	// record then lives for its retention; where this life has steps that are
+	// begun or done, for FreedStepRetention at least, since a new life would
+	// begin without them.
 	Release(ctx context.Context, owner Owner, reason string) (bool, error)
 
 	// Park puts the key in doubt: in_progress → in_doubt. Fence and token stay,
@@ -49,6 +52,10 @@ type Store interface {
 	// Sweep does one bounded batch of housekeeping; see SweepRequest.
 	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
 }
+
+// FreedStepRetention is how long a freed key with finished steps is kept at the
+// least: as long as steps are by default.
+const FreedStepRetention = 90 * 24 * time.Hour
 
 // Features says what a store promises. What it does not promise, storetest
 // skips by name.

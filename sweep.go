@@ -34,7 +34,7 @@ func (s Sweeper) WithDefaults() Sweeper {
 	s.Pause = defaulted(s.Pause, 100*time.Millisecond)
 	s.Every = defaulted(s.Every, time.Minute)
 	s.Grace = defaulted(s.Grace, 5*time.Minute)
-	s.StepRetention = defaulted(s.StepRetention, 90*24*time.Hour)
+	s.StepRetention = defaulted(s.StepRetention, FreedStepRetention)
 	if s.Swept == nil {
 		s.Swept = func(SweepResult, error) {}
 	}

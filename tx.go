@@ -91,6 +91,10 @@ func (t *atomicRun[Tx]) try(ctx context.Context) (claim Claim, err error) {
 		t.end = ended{}
 		c, settled, err := t.store.Atomic(ctx, t.claim, t.body)
 		claim, t.end.settled = c, settled
+		if errors.Is(err, ErrTxEnded) {
+			t.end.err = err
+			t.end.decide(t.attempt(c.Record.Owner()))
+		}
 		if err != nil && t.end.err != nil && !repeatable(err) {
 			return nil
 		}

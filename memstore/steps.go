@@ -3,6 +3,7 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -110,4 +111,11 @@ func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRec
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// hasStep tells whether a step of the record's life is begun or done.
+func (s *Store) hasStep(rec *onlyonce.Record) bool {
+	return slices.ContainsFunc(s.steps[rec.Key.Digest()], func(st *step) bool {
+		return st.origin == rec.Origin && st.State != onlyonce.StepNotApplied
+	})
 }

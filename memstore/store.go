@@ -215,6 +215,9 @@ func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string
 	return s.write(ctx, owner, func(rec *onlyonce.Record) bool {
 		if rec.State == onlyonce.InProgress {
 			s.free(rec, reason)
+			if s.hasStep(rec) {
+				rec.ExpiresAt = s.now().Add(max(rec.Retention, onlyonce.FreedStepRetention))
+			}
 		}
 		return rec.State == onlyonce.FailedRetryable
 	})

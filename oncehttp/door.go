@@ -87,8 +87,6 @@ func (c *call) enter() {
 	switch {
 	case !d.honours(c.r):
 		c.unprotected(StatusIgnored, present)
-	case err == nil && !present && d.route.Key == Optional && d.route.KeyPointer == "":
-		c.unprotected(StatusUnprotected, true)
 	default:
 		c.serve(err)
 	}
@@ -137,9 +135,13 @@ func (c *call) unprotected(status string, say bool) {
 func (c *call) serve(keyErr error) {
 	req, err := c.identify(keyErr)
 	if err == nil && !c.keyed {
-		c.r = c.request(c.r.Context())
-		c.unprotected(StatusUnprotected, true)
-		return
+		// Its syntax is checked all the same: leaving the key out lifts no limit.
+		if err = c.checkSyntax(); err == nil {
+			c.r = c.request(c.r.Context())
+			c.unprotected(StatusUnprotected, true)
+			return
+		}
+		err = malformed(err)
 	}
 	var res onlyonce.Result
 	if err == nil {
@@ -220,12 +222,17 @@ func (c *call) run(req onlyonce.Request) (onlyonce.Result, error) {
 }
 
 func (c *call) check() (workFunc, error) {
-	if check := c.door.route.CheckSyntax; check != nil {
-		if err := check(c.request(c.r.Context()), c.body); err != nil {
-			return nil, err
-		}
+	if err := c.checkSyntax(); err != nil {
+		return nil, err
 	}
 	return c.door.prepare(c)
+}
+
+func (c *call) checkSyntax() error {
+	if check := c.door.route.CheckSyntax; check != nil {
+		return check(c.request(c.r.Context()), c.body)
+	}
+	return nil
 }
 
 func malformed(err error) error {

@@ -179,7 +179,7 @@ func checkStepsContinue(t *testing.T, b *bench) {
 		t.Errorf("resumed from %q: %+v", c.From, c.Record)
 	}
 	b.release(t, b.get(t, req.Key).Owner())
-	b.clock.Advance(retention)
+	b.clock.Advance(onlyonce.FreedStepRetention)
 	next := again(req)
 	next.Abandon = onlyonce.AbandonHold
 	b.want(t, next, onlyonce.Won)

@@ -165,7 +165,7 @@ func TestSuiteCatches(t *testing.T) {
 	for name, fault := range sabotages() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSabotagedStore$", "-test.v")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSabotagedStore$/^"+fault.rule+"$", "-test.v")
 			cmd.Env = append(os.Environ(), sabotageEnv+"="+name)
 			out, err := cmd.CombinedOutput()
 			if err == nil {

@@ -17,6 +17,7 @@ func stepRules() []rule {
 		{"D1_an_epoch_rises_only_on_proof", "a step got a new derived key while the outcome of the last send was open", checkEpoch},
 		{"D4_ages_are_the_stores", "how long ago a send was recorded must be told by the store's clock", checkAges},
 		{"D_steps_belong_to_one_life", "steps of an expired key leaked into its next life, or were lost in a takeover", checkStepLife},
+		{"D_a_freed_key_outlives_its_retention_while_steps_stand_behind_it", "a key was forgotten whose finished steps nobody has answered for: its next life would do them again", checkFreedStepLives},
 		{"X2_steps_outlive_keys", "steps must go only when their life is over and their retention past", checkStepSweep},
 	}
 	for i := range rules {
@@ -197,5 +198,27 @@ func checkStepSweep(t *testing.T, b *bench) {
 	}
 	if s := b.steps(t, live.Key); len(s) != 1 {
 		t.Errorf("a live key lost its steps: %+v", s)
+	}
+}
+
+func checkFreedStepLives(t *testing.T, b *bench) {
+	for name, end := range map[string]onlyonce.StepState{"done": onlyonce.StepDone, "not applied": onlyonce.StepNotApplied} {
+		req := stepRequest(name)
+		owner := b.want(t, req, onlyonce.Won).Record.Owner()
+		b.begin(t, owner, intent("s", 0))
+		b.end(t, owner, onlyonce.StepEnd{Name: "s", State: end})
+		b.release(t, owner)
+		life := retention
+		if end == onlyonce.StepDone {
+			life = onlyonce.FreedStepRetention
+		}
+		b.clock.Advance(life - time.Microsecond)
+		b.sweep(t, 100)
+		if c := b.claim(t, again(req)); c.Verdict != onlyonce.Resumed || len(b.steps(t, req.Key)) != 1 {
+			t.Errorf("%s: %v just before %v were over, with %d steps", name, c.Verdict, life, len(b.steps(t, req.Key)))
+		}
+		b.release(t, b.get(t, req.Key).Owner())
+		b.clock.Advance(life)
+		b.want(t, again(req), onlyonce.Won)
 	}
 }

@@ -151,10 +151,13 @@ const ownedKey = `
 SELECT state, expires_at FROM {s}onlyonce_keys
 WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea`
 
-// releaseKey frees the key.
+// releaseKey frees the key. One with steps lives for $6 at least: a new life
+// would begin without them.
 const releaseKey = `
-UPDATE {s}onlyonce_keys SET state = 3, reason = $4::text,
-	expires_at = coalesce($5::timestamptz, clock_timestamp()) + retention * interval '1 microsecond'
+UPDATE {s}onlyonce_keys k SET state = 3, reason = $4::text,
+	expires_at = coalesce($5::timestamptz, clock_timestamp()) + greatest(retention, CASE WHEN EXISTS (
+		SELECT FROM {s}onlyonce_steps s WHERE s.digest = $1::bytea AND s.origin = k.origin AND s.state <> 3)
+		THEN $6::bigint ELSE 0 END) * interval '1 microsecond'
 WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
 RETURNING true`
 

@@ -83,7 +83,7 @@ func settledBefore(rec *reading, owner onlyonce.Owner) onlyonce.Settled {
 
 // Release frees the key, unless the owner has lost it or is done with it.
 func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
-	st := s.owned(s.sql.releaseKey, owner, printable(reason), s.now())
+	st := s.owned(s.sql.releaseKey, owner, printable(reason), s.now(), micros(onlyonce.FreedStepRetention))
 	if err := s.write(ctx, "release key", st); err != nil || st.found {
 		return st.found, err
 	}

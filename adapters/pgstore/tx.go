@@ -138,8 +138,8 @@ func (x *session) run(ctx context.Context, fn onlyonce.TxFunc[pgx.Tx]) (*onlyonc
 		return nil, err
 	case !x.alive():
 		return nil, &onlyonce.Error{
-			Code: onlyonce.CodeConfig, Op: "run transaction",
-			Hint: "the handler ended the transaction: only the store may commit or roll back",
+			Code: onlyonce.CodeTxEnded, Op: "run transaction",
+			Hint: "the handler ended the transaction, and what it wrote may stand: only the store may commit or roll back",
 		}
 	}
 	return answer, nil

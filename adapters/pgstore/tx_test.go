@@ -105,7 +105,7 @@ func TestHandlerThatCommits(t *testing.T) {
 		}
 		return answers(ctx, tx)
 	})
-	if onlyonce.CodeOf(err) != onlyonce.CodeConfig || settled.Held {
+	if onlyonce.CodeOf(err) != onlyonce.CodeTxEnded || settled.Held {
 		t.Errorf("atomic: %+v, %v", settled, err)
 	}
 }

@@ -61,9 +61,13 @@ const completeKey = `
 	WHERE digest = ?1 AND fence = ?2 AND attempt = ?3 AND state IN ('in_progress', 'in_doubt')`
 
 // releaseKey frees a key in progress; what is in doubt is not freed without a
-// resolving claim.
+// resolving claim. A key with steps lives for ?6 at least: a new life would begin
+// without them.
 const releaseKey = `
-	UPDATE onlyonce_keys SET state = 'failed_retryable', reason = ?4, expires_us = ?5 + retention_us
+	UPDATE onlyonce_keys SET state = 'failed_retryable', reason = ?4,
+		expires_us = ?5 + max(retention_us, CASE WHEN EXISTS (
+			SELECT 1 FROM onlyonce_steps s
+			WHERE s.digest = ?1 AND s.origin = onlyonce_keys.origin AND s.state <> 'not_applied') THEN ?6 ELSE 0 END)
 	WHERE digest = ?1 AND fence = ?2 AND attempt = ?3 AND state = 'in_progress'`
 
 // parkKey puts a key in progress in doubt. Fence and token stay, so that the

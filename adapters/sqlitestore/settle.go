@@ -70,7 +70,7 @@ func readOwned(ctx context.Context, q querier, owner onlyonce.Owner) (onlyonce.S
 // Release frees the key; it expires like an answer.
 func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
 	return s.settle(ctx, "release key", settling{owner, releaseKey, onlyonce.FailedRetryable}, func() []any {
-		return ownerArgs(owner, reason, s.now().UnixMicro())
+		return ownerArgs(owner, reason, s.now().UnixMicro(), micros(onlyonce.FreedStepRetention))
 	})
 }
 

@@ -101,7 +101,7 @@ func TestUnknownOutcomeIsResolved(t *testing.T) {
 			for name, open := range apptest.Stores() {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					b := setup(t, open(t), options{processor: cfg, timeout: 150 * time.Millisecond})
+					b := setup(t, open(t), options{processor: cfg, timeout: time.Second})
 					faults := []string{"tok_timeout", "tok_error_before", "tok_error_after", "tok_gateway_timeout_after", "tok_reset_after", "tok_in_progress"}
 					for i, source := range faults {
 						body := chargeBody(1000+i, source)
@@ -110,7 +110,7 @@ func TestUnknownOutcomeIsResolved(t *testing.T) {
 							t.Errorf("%s: it does not say how to retry: %v %s", source, r.header, r.body)
 						}
 						b.post(t, "/charges", source, chargeBody(1, source)).want(t, 422, "idempotency_key_reused")
-						done := b.post(t, "/charges", source, body).want(t, 201, "")
+						done := b.patiently(t, "/charges", source, body).want(t, 201, "")
 						if again := b.post(t, "/charges", source, body); !again.replayed() || again.body != done.body {
 							t.Errorf("%s: the replay differs", source)
 						}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/oncehttp"
@@ -136,10 +137,15 @@ func readCursor(name, cursor string) (int64, bool) {
 // one serves a single resource by its id.
 func one(s *Service, find func(ctx context.Context, tx db.Tx, merchant, id string) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		id := r.PathValue("id")
+		if !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
+			refuse(w, problem(codeNotFound, "There is nothing under this id.")) // no database could hold it
+			return
+		}
 		var found any
 		err := s.cfg.DB.Read(r.Context(), func(ctx context.Context, tx db.Tx) error {
 			var err error
-			found, err = find(ctx, tx, merchantOf(ctx), r.PathValue("id"))
+			found, err = find(ctx, tx, merchantOf(ctx), id)
 			return err
 		})
 		switch {

@@ -94,6 +94,10 @@ func TestRefusedBeforeTheKey(t *testing.T) {
 	}
 	b.get(t, "/nothing").want(t, 404, "not_found")
 	b.get(t, "/charges/ch_none").want(t, 404, "not_found")
+	for _, id := range []string{"%00", "%ff", "ch_%00x"} { // what no database could hold is nothing, not a fault
+		b.get(t, "/charges/"+id).want(t, 404, "not_found")
+		b.get(t, "/orders/"+id).want(t, 404, "not_found")
+	}
 	b.get(t, "/healthz").want(t, 200, "")
 	b.get(t, "/readyz").want(t, 200, "")
 }

@@ -67,8 +67,9 @@ func newCrashing(t *testing.T, b *bundle, store string, after bool) *crashing {
 	return c
 }
 
-// lease is short, so that a takeover comes soon.
-const lease = 400 * time.Millisecond
+// lease is that of attempts that crash: short, so that a takeover comes soon, and
+// long enough for a slow machine to get to the crash.
+const lease = time.Second
 
 // crash sends a request and cuts the service's database off while the processor
 // has it. It returns a function that lets the old attempt go on and ends it.
@@ -82,7 +83,11 @@ func (c *crashing) crash(t *testing.T, path, key, body string) (wake func() repl
 		}
 		answered <- r
 	}()
-	<-c.arrived
+	select {
+	case <-c.arrived:
+	case r := <-answered:
+		t.Fatalf("it did not get to the processor: %d %s", r.status, r.body)
+	}
 	if err := c.db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +121,7 @@ func TestTakeover(t *testing.T) {
 			t.Run(name+" "+point, func(t *testing.T) {
 				t.Parallel()
 				store := open(t)
-				b := setup(t, store, options{config: payments.Config{Lease: lease}})
+				b := setup(t, store, options{})
 				id := b.charged(t, "c0", 1000)
 
 				body := refundBody(id, 600)

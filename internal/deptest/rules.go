@@ -29,6 +29,7 @@ var testPackages = []string{
 	Root + "/storefault",
 	Root + "/oncetest",
 	Root + "/internal/testserver",
+	Root + "/apps/internal/apptest",
 	apps + "/tests",
 	bench,
 }
