@@ -192,3 +192,58 @@ func TestUncertainBeginIsUnfinished(t *testing.T) {
 	w.wantState(t, "k", onlyonce.InDoubt)
 	p.want(t, 0)
 }
+
+// C11: a store that does not answer is as good as one that is down: the caller
+// is told so in time, and what the claim may have done is given back.
+func TestStoreThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang := storefault.Fault{Hold: func(ctx context.Context) { <-ctx.Done() }, Before: onlyonce.ErrUncertain}
+		w, eff := newWorld(t, faults{storefault.Claim: {hang}}), &effect{}
+		begun := time.Now()
+		_, err := w.Wrap(t.Context(), charge(), keyed("k", "x"), never(t))
+		wantCode(t, err, onlyonce.CodeStoreUnavailable)
+		if took := time.Since(begun); took != 10*time.Second {
+			t.Errorf("the caller waited %v", took)
+		}
+		<-time.After(time.Minute)
+		res, err := w.Wrap(t.Context(), charge(), keyed("k", "x"), eff.handler)
+		wantResult(t, res, err, onlyonce.Executed, "run 1")
+	})
+}
+
+// B02: a caller that hangs up while its key is claimed is no fault of the store's.
+func TestHangingUpIsNoStoreFault(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	_, err := w.Wrap(ctx, charge(), keyed("k", "x"), never(t))
+	wantCode(t, err, onlyonce.CodeStoreUnavailable)
+	if n := w.events.count(onlyonce.EventStoreFailed); n != 0 {
+		t.Errorf("%d store faults were counted", n)
+	}
+}
+
+// endedTx is a store whose handler has ended the transaction by itself.
+type endedTx struct{ *memstore.Store }
+
+func (s endedTx) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[*memstore.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
+	_, _ = fn(ctx, &memstore.Tx{})
+	return onlyonce.Claim{Verdict: onlyonce.Won, Record: onlyonce.Record{Key: req.Key}}, onlyonce.Settled{}, onlyonce.ErrTxEnded
+}
+
+// O: a handler that commits by itself leaves doubt, not a free key.
+func TestHandlerThatEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	e, err := onlyonce.NewTx(endedTx{w.mem}, onlyonce.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Atomic(t.Context(), charge(), keyed("k", "x"), func(context.Context, *memstore.Tx) (onlyonce.Answer, error) {
+		return answer(201, "written"), nil
+	})
+	wantCode(t, err, onlyonce.CodeOutcomeUnknown)
+	w.wantState(t, "k", onlyonce.InDoubt)
+}

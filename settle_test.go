@@ -60,6 +60,11 @@ func TestSettleRefuses(t *testing.T) {
 			_, err = w.Settle(t.Context(), senseless)
 			wantCode(t, err, onlyonce.CodeConfig)
 		}
+		for name, value := range map[string]string{"Content-Type": "a\x00b", "Bad Name": "x", "": "x"} {
+			unsendable := settlement(&onlyonce.Answer{Status: 201, Header: map[string][]string{name: {value}}})
+			_, err = w.Settle(t.Context(), unsendable)
+			wantCode(t, err, onlyonce.CodeConfig)
+		}
 		nameless := settlement(nil)
 		nameless.Reason = ""
 		_, err = w.Settle(t.Context(), nameless)

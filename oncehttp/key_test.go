@@ -1,6 +1,7 @@
 package oncehttp_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -279,4 +280,26 @@ func TestClientSentStatus(t *testing.T) {
 			t.Errorf("the handler saw %v", h)
 		}
 	}
+}
+
+// O1, F8: leaving an optional key out lifts no limit and skips no check.
+func TestOptionalKeyLeftOutLiftsNoLimit(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.wrap("POST /notes", oncehttp.Route{
+		Key: oncehttp.Optional, MaxBody: 40,
+		CheckSyntax: func(_ *http.Request, body []byte) error {
+			if !json.Valid(body) {
+				return errors.New("not JSON")
+			}
+			return nil
+		},
+	}, created)
+	for _, keys := range [][]string{nil, key("k1")} {
+		s.do(ask{path: "/notes", keys: keys, body: "{"}).problem(t, 400, "invalid_request")
+		s.do(ask{path: "/notes", keys: keys, body: `"` + strings.Repeat("x", 50) + `"`}).problem(t, 413, "request_body_too_large")
+	}
+	s.ran(0)
+	s.do(ask{path: "/notes"}).expect(t, 201, "unprotected")
+	s.ran(1)
 }
