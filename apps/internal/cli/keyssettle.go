@@ -48,7 +48,7 @@ type settledView struct {
 // Run settles.
 func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 	if c.Actor == "" {
-		return &usageError{"--actor is required: the environment names no user", "say who settles the key: --actor NAME"}
+		return &usageError{"--actor is required: this session names no user", "say who settles the key: --actor NAME"}
 	}
 	s := onlyonce.Settlement{Key: onlyonce.Key{Scope: c.Scope, Value: c.Key}, Actor: c.Actor, Reason: c.Reason}
 	if !c.NotApplied {

@@ -46,13 +46,31 @@ type transaction struct {
 // the tables of the keys up to date. Errors are *onlyonce.Error, with
 // CodeConfig where the URL is at fault. Close the database when it is no longer
 // used.
-func Open(ctx context.Context, url string) (*Database, error) {
+func Open(ctx context.Context, url string) (*Database, error) { return open(ctx, url, true) }
+
+// OpenExisting is Open for who only looks: a database without the tables of the
+// keys is an error, and is left as it is.
+func OpenExisting(ctx context.Context, url string) (*Database, error) {
+	d, err := open(ctx, url, false)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := d.Keys().Get(ctx, onlyonce.Key{Scope: "-", Value: "-"}); err != nil {
+		return nil, errors.Join(&onlyonce.Error{
+			Code: onlyonce.CodeConfig, Op: "open store", Err: err,
+			Hint: "no keys can be read there; is it the database that the service uses? `onlyonce migrate up` makes the tables",
+		}, d.Close())
+	}
+	return d, nil
+}
+
+func open(ctx context.Context, url string, migrate bool) (*Database, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	switch scheme {
 	case "sqlite":
-		return openSQLite(ctx, rest)
+		return openSQLite(ctx, rest, migrate)
 	case "postgres", "postgresql":
-		return openPostgres(ctx, url)
+		return openPostgres(ctx, url, migrate)
 	case "memory":
 		return nil, storeError("memory: keeps no tables and is gone with the process; use sqlite:PATH or postgres://…")
 	default:

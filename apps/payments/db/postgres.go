@@ -20,13 +20,13 @@ type postgresDriver struct {
 	store *pgstore.Store
 }
 
-func openPostgres(ctx context.Context, url string) (*Database, error) {
+func openPostgres(ctx context.Context, url string, migrate bool) (*Database, error) {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		// The error may hold the password.
 		return nil, storeError("URL cannot be read; use postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 	}
-	d, err := newPostgres(ctx, pool)
+	d, err := newPostgres(ctx, pool, migrate)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -34,7 +34,7 @@ func openPostgres(ctx context.Context, url string) (*Database, error) {
 	return d, nil
 }
 
-func newPostgres(ctx context.Context, pool *pgxpool.Pool) (*Database, error) {
+func newPostgres(ctx context.Context, pool *pgxpool.Pool, migrate bool) (*Database, error) {
 	if err := pool.Ping(ctx); err != nil {
 		c := pool.Config().ConnConfig
 		return nil, &onlyonce.Error{
@@ -46,8 +46,10 @@ func newPostgres(ctx context.Context, pool *pgxpool.Pool) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := store.Migrate(ctx); err != nil {
-		return nil, err
+	if migrate {
+		if err := store.Migrate(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return &Database{keys: postgresKeys(store), driver: postgresDriver{pool: pool, store: store}}, nil
 }

@@ -17,9 +17,11 @@ import (
 // stands in line for the file.
 type sqliteDriver struct{ store *sqlitestore.Store }
 
-func openSQLite(ctx context.Context, path string) (*Database, error) {
-	makePrivate(path)
-	store, err := sqlitestore.Open(ctx, path, sqlitestore.Config{})
+func openSQLite(ctx context.Context, path string, migrate bool) (*Database, error) {
+	if migrate {
+		makePrivate(path)
+	}
+	store, err := sqlitestore.Open(ctx, path, sqlitestore.Config{SkipMigrate: !migrate})
 	if err != nil {
 		return nil, err
 	}
