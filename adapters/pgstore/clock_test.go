@@ -32,7 +32,7 @@ func TestClocksOfProcesses(t *testing.T) {
 	process := func(fast bool, fn func(t *testing.T, s *pgstore.Store)) {
 		synctest.Test(t, func(t *testing.T) {
 			if fast {
-				time.Sleep(lead) // of the bubble's clock
+				<-time.After(lead) // of the bubble's clock
 			}
 			s, err := pgstore.Open(t.Context(), dsn, pgstore.Config{})
 			if err != nil {
