@@ -50,6 +50,13 @@ func (a *Attempt) Owner() Owner { return a.owner }
 // Operation is a reference to the key that is safe to log.
 func (a *Attempt) Operation() string { return a.owner.Key.Operation() }
 
+// InTx tells whether a transaction of the attempt is open: no network inside.
+func (a *Attempt) InTx() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inTx
+}
+
 // Declare says what the run leaves behind, for handlers that have no Answer to
 // say it with. The last word counts. Outside a protected run it does nothing.
 func Declare(ctx context.Context, outcome Outcome) {

@@ -52,15 +52,46 @@ type Sending struct {
 	Reference string
 	// Request is the recorded bytes.
 	Request []byte
+	// Deadline is the moment, on this process's monotonic clock, after which
+	// nothing may leave any more: whoever asks the provider later counts on it
+	// (rule D5). Zero in Check, which sends nothing.
+	Deadline time.Time
+}
+
+type sendingKey struct{}
+
+// SendingFrom is the send that a context belongs to, for transports: the one
+// that Effect.Send was given. false outside of Effect.Send.
+func SendingFrom(ctx context.Context) (Sending, bool) {
+	s, ok := ctx.Value(sendingKey{}).(Sending)
+	return s, ok
 }
 
 // NotAppliedError marks an error of Send as the provider's documented word that
 // nothing happened, or as proof that no byte left. Nothing else may be marked.
 func NotAppliedError(err error) error { return &notAppliedError{err} }
 
+// IsNotApplied tells whether an error of Call or Step proves that the step had
+// no effect over all its sends. The refusal of a later send is a cause of doubt,
+// not such a proof.
+func IsNotApplied(err error) bool { return isNotApplied(err) && CodeOf(err) == "" }
+
 type notAppliedError struct{ error }
 
 func (n *notAppliedError) Unwrap() error { return n.error }
+
+// ReferenceFor is what Sending.Reference will be in the next Call with this
+// step's name and provider, for a request that has to contain it. It is empty
+// outside a protected handler.
+func ReferenceFor(ctx context.Context, step, provider string) string {
+	a := AttemptFrom(ctx)
+	if a == nil {
+		return ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Derivation{Key: a.owner.Key, Step: step, Occurrence: a.seen[step], Provider: provider}.Reference()
+}
 
 // Call performs an external effect at most once over all attempts at the key
 // and returns its result: the recorded one if there is one. The intent is
@@ -234,7 +265,8 @@ func (c *effectCall) transmit(ctx context.Context, epoch int, s Sending) ([]byte
 		// the mark stands, so somebody else will ask first.
 		return nil, c.unknown(context.Cause(ctx))
 	}
-	result, err := c.Send(ctx, s)
+	s.Deadline = deadline
+	result, err := c.Send(context.WithValue(ctx, sendingKey{}, s), s)
 	switch {
 	case err == nil:
 		return c.end(ctx, StepDone, result)
