@@ -22,14 +22,10 @@ type Attempt struct {
 	// until is the moment, on this process's monotonic clock, at which the
 	// lease must be taken for lost.
 	until time.Time
-	// steps are the recorded steps by name and occurrence; nil until loaded.
-	steps map[stepID]*StepRecord
-	// read is a moment before steps were read.
+	// log is what is recorded of its steps.
+	log stepLog
+	// read is a moment before the log was read.
 	read time.Time
-	// changed: a recorded step no longer fits what the handler asks for.
-	changed bool
-	// seen counts how often each name was used in this run.
-	seen map[string]int
 	// finished is set once Finish has committed.
 	finished *Answer
 	settled  Settled

@@ -30,6 +30,10 @@ func (e *Engine) newClaimant(ctx context.Context, j job) (*claimant, error) {
 	c.claim = ClaimRequest{
 		Key: req.Key, Operation: op.Name, Attempt: NewToken(),
 		Lease: op.Lease, Retention: op.Retention, Abandon: op.abandon(j.mode),
+		Resource: req.Resource,
+	}
+	if err := c.optional(); err != nil {
+		return nil, err
 	}
 	form, err := req.Canonical.Form(req.Canonical.Version(), op.Policy)
 	if err != nil {
@@ -49,6 +53,18 @@ func (e *Engine) newClaimant(ctx context.Context, j job) (*claimant, error) {
 	version := FingerprintVersion{Form: req.Canonical.Version(), Secret: secret.ID, Policy: policy}
 	c.claim.Fingerprint = seal(secret, version, c.identity(), form)
 	return c, nil
+}
+
+// optional takes over what only some stores and modes can do.
+func (c *claimant) optional() error {
+	f := c.e.store.Features()
+	if c.req.Resource != "" && (c.mode == modeAtomic || !f.Resources) {
+		return configError("Request.Resource", "needs Steps or Wrap and a store that guards resources: %s, in a transaction lock the business row instead", f.Name)
+	}
+	if c.mode == modeSteps && f.Recovery {
+		c.claim.Keep = c.req.Keep
+	}
+	return nil
 }
 
 func (c *claimant) identity() identity { return identity{key: c.req.Key, operation: c.op.Name} }
@@ -98,6 +114,8 @@ func (c *claimant) consider(ctx context.Context, claim Claim) (done bool, err er
 		return false, c.park(ctx, claim.Record)
 	case Doubtful:
 		return false, c.resolve(claim.Record)
+	case ResourceBusy:
+		return false, c.resourceBusy(claim)
 	default:
 		return false, unavailable("claim key", errors.New("the store gave no verdict"))
 	}
@@ -267,6 +285,19 @@ func (c *claimant) busy(claim Claim) *Error {
 		Code: CodeInProgress, Op: "claim key", Operation: c.req.Key.Operation(), RetryAfter: wait,
 		Hint: "the first request with this key is still running; send the same request again later",
 	}
+}
+
+// resourceBusy refuses because another key holds the resource (rule C12).
+func (c *claimant) resourceBusy(claim Claim) *Error {
+	e := &Error{
+		Code: CodeResourceBusy, Op: "claim key", Operation: claim.Record.Key.Operation(), RetryAfter: doubtRetryAfter,
+		Hint: "an operation under another key has this resource, and whether it took effect is not known yet; find out what became of that one before anything else",
+	}
+	if claim.Record.State == InProgress && claim.Remaining > 0 {
+		e.RetryAfter = max(min(claim.Remaining/4, doubtRetryAfter), time.Second)
+		e.Hint = "an operation under another key is working on this resource; send the same request again later"
+	}
+	return e
 }
 
 func (c *claimant) replay(ctx context.Context, rec Record) Result {

@@ -114,6 +114,15 @@ type Request struct {
 	Key Key
 	// Canonical makes the request's canonical form.
 	Canonical Canonicalizer
+	// Resource is what the operation works on: the order that it pays. At most
+	// one key of a scope holds a resource while its attempt is live or in doubt,
+	// whatever its value; a second is refused with ErrResourceBusy (rule C12).
+	// Empty: nothing. For Steps and Wrap only.
+	Resource string
+	// Keep is what a Recoverer needs to run the operation again without its
+	// caller: principal and request, in a form of the transport's (rule D6).
+	// nil: only a retry resumes it. For Steps only.
+	Keep []byte
 }
 
 // Status says how a Result came about.

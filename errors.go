@@ -92,6 +92,10 @@ var (
 	ErrTxEnded = &Error{Code: CodeTxEnded}
 	// ErrInTx is returned by Step and Call inside an open transaction.
 	ErrInTx = &Error{Code: CodeInTx}
+	// ErrResourceBusy: another key of the scope has the resource.
+	ErrResourceBusy = &Error{Code: CodeResourceBusy}
+	// ErrStepChanged: a recorded step no longer fits what the handler asks for.
+	ErrStepChanged = &Error{Code: CodeStepChanged}
 )
 
 // Error is the one error type of this module. Code says what kind it is and is

@@ -196,7 +196,7 @@ func TestNextFenceAfterASweep(t *testing.T) {
 // The verdicts' names are in logs and metrics.
 func TestVerdictNames(t *testing.T) {
 	t.Parallel()
-	want := []string{"none", "won", "resumed", "replay", "busy", "mismatch", "doubtful", "abandoned", "unknown"}
+	want := []string{"none", "won", "resumed", "replay", "busy", "mismatch", "doubtful", "abandoned", "resource busy", "unknown"}
 	for i, name := range want {
 		v := onlyonce.Verdict(i)
 		if fmt.Sprint(v) != name || v.Owns() != (name == "won" || name == "resumed") {

@@ -38,6 +38,16 @@ func (k Key) Digest() Digest {
 	return Digest(h.Sum(nil)[:16])
 }
 
+// ResourceDigest is the short name under which a store keeps who holds a scope's
+// resource.
+func ResourceDigest(scope, resource string) Digest {
+	h := sha256.New()
+	h.Write([]byte("onlyonce resource 1\x00"))
+	writeString(h, scope)
+	writeString(h, resource)
+	return Digest(h.Sum(nil)[:16])
+}
+
 // Operation is a reference to the key that is safe to log and to show to the
 // caller: it tells keys apart and gives neither scope nor value away.
 func (k Key) Operation() string {

@@ -16,16 +16,15 @@ type run struct {
 	answer     Answer
 	failed     bool // error, panic or Goexit: there is no answer
 	outcome    Outcome
-	unfinished bool // a step has begun and has no end, or has changed
-	recovering bool // it was the Recover function that ran
+	unfinished string // why it cannot be declared away: a step has begun and has no end, or has changed
+	recovering bool   // it was the Recover function that ran
 }
 
 // decide is the table of rules O2 to O5: store whatever may have had an
 // effect, free the key only on proof of none. reason is for people.
 func decide(r run) (act action, reason string) {
-	if r.mode == modeSteps && r.unfinished {
-		// An unfinished step cannot be declared away.
-		return actPark, ReasonUnfinishedStep
+	if r.mode == modeSteps && r.unfinished != "" {
+		return actPark, r.unfinished
 	}
 	if r.recovering {
 		return decideRecovered(r)

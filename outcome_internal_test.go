@@ -55,7 +55,7 @@ func TestDecide(t *testing.T) {
 		}{
 			{"atomic", run{mode: modeAtomic}, r.atomic},
 			{"steps", run{mode: modeSteps}, r.steps},
-			{"steps, one unfinished", run{mode: modeSteps, unfinished: true}, r.begun},
+			{"steps, one unfinished", run{mode: modeSteps, unfinished: ReasonUnfinishedStep}, r.begun},
 			{"wrap, hold", run{mode: modeWrap, on5xx: Hold}, r.hold},
 			{"wrap, release", run{mode: modeWrap, on5xx: ReleaseKey}, r.freed},
 		}

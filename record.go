@@ -80,6 +80,11 @@ const (
 	ReasonBehindStep = " behind a finished step; a retry goes on from there"
 	// ReasonFailed: the handler failed where it may have had an effect.
 	ReasonFailed = "the handler failed after it may have had an effect"
+	// ReasonChangedSteps begins the reason of a key whose recorded steps are not
+	// those that the handler asks for.
+	ReasonChangedSteps = "the handler no longer fits the recorded steps: "
+	// ReasonGivenUp: the recoverer has tried as often as it may.
+	ReasonGivenUp = "the recoverer has given up: an operator has to find out"
 	// ReasonDeclared: the handler said that it does not know.
 	ReasonDeclared = "the handler declared its outcome unknown"
 	// ReasonNotRecovered: the Recover function gave no answer.
@@ -109,6 +114,10 @@ type Record struct {
 	Abandon  Abandon
 	// Reason says why the key is in doubt or free to run, for people.
 	Reason string
+	// Resource is what the operation works on; empty: it has named nothing.
+	Resource string
+	// Holds: no other key of the scope may have the resource.
+	Holds bool
 	// Answer is nil unless the key is completed.
 	Answer *Answer
 	// Retention is how long the record lives after it is completed or freed.

@@ -10,7 +10,7 @@ import (
 func (c *claimant) run(ctx context.Context, claim Claim, asked time.Time, handler HandlerFunc) (Result, error) {
 	a := &Attempt{
 		e: c.e, op: c.op, mode: c.mode, owner: claim.Record.Owner(),
-		resumed: claim.Verdict == Resumed, seen: map[string]int{},
+		resumed: claim.Verdict == Resumed, log: stepLog{seen: map[string]int{}},
 	}
 	a.trust(asked, claim.Remaining)
 	kind := EventClaimed
@@ -98,6 +98,10 @@ func (end *ended) decide(a *Attempt) {
 		end.run.outcome = Unknown // whatever it says of itself
 	}
 	end.act, end.reason = decide(end.run)
+	if end.act == actComplete && a.answering() != nil {
+		end.run.unfinished = a.unfinished()
+		end.act, end.reason = decide(end.run)
+	}
 }
 
 func (a *Attempt) declaredOutcome() Outcome {
@@ -247,7 +251,7 @@ func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended) (Result,
 // doubted is what the caller of a run with an unknown outcome gets.
 func (c *claimant) doubted(a *Attempt, end ended) (Result, error) {
 	res := Result{Answer: end.answer, Status: Executed, State: InDoubt, Fence: a.owner.Fence, Attempt: a.owner.Attempt}
-	if end.err == nil && !end.run.unfinished && !end.run.recovering && (end.run.outcome == Unknown || end.answer.Status >= 500) {
+	if end.err == nil && end.run.unfinished == "" && !end.run.recovering && (end.run.outcome == Unknown || end.answer.Status >= 500) {
 		return res, nil
 	}
 	doubt := c.doubt(Record{Reason: end.reason, Abandon: c.claim.Abandon})

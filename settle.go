@@ -1,19 +1,49 @@
 package onlyonce
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 )
 
 // Settlement is an operator's word on a key in doubt (rule X3).
 type Settlement struct {
 	Key Key
-	// Applied is the answer, when the effect has happened. nil: it is proved
-	// that it has not, and the operation may run again.
+	// Applied is the answer, when the effect has happened.
 	Applied *Answer
+	// Results are what the outside world has done for steps whose end was not
+	// known: from a report, a console, a telephone call. They are recorded as if
+	// the steps had ended so, and the operation's handler makes the answer of
+	// them: at the next retry, or by a Recoverer. Where other steps stay
+	// unfinished the key stays in doubt.
+	//
+	// With neither Applied nor Results it is proved that nothing has happened,
+	// and the operation may run again.
+	Results []StepResult
 	// Actor and Reason are required and kept for good.
 	Actor, Reason string
+}
+
+// StepResult is the result of a step that ended where nobody saw it.
+type StepResult struct {
+	Name       string
+	Occurrence int
+	Result     []byte
+}
+
+// action names the settlement in the audit.
+func (s Settlement) action() string {
+	switch {
+	case s.Applied != nil:
+		return "settle applied"
+	case len(s.Results) > 0:
+		return "settle step result"
+	default:
+		return "settle not applied"
+	}
 }
 
 // validate refuses what would stand for good and be wrong.
@@ -23,6 +53,9 @@ func (s Settlement) validate() error {
 	}
 	if s.Applied == nil {
 		return nil
+	}
+	if len(s.Results) > 0 {
+		return configError("Settlement", "has an answer and results of steps: the handler makes the answer of the results")
 	}
 	if act, _ := decide(run{mode: modeSteps, answer: *s.Applied}); act != actComplete {
 		return configError("Settlement.Applied", "has the status %d, which is never stored: give the answer that the operation has when it took effect", s.Applied.Status)
@@ -70,10 +103,7 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if err != nil {
 		return rec, err
 	}
-	entry := AuditEntry{Key: s.Key, Action: "settle not applied", Actor: s.Actor, Reason: s.Reason, Fence: claim.Record.Fence}
-	if s.Applied != nil {
-		entry.Action = "settle applied"
-	}
+	entry := AuditEntry{Key: s.Key, Action: s.action(), Actor: s.Actor, Reason: s.Reason, Fence: claim.Record.Fence}
 	owner := claim.Record.Owner()
 	if err := ops.AddAudit(ctx, entry); err != nil {
 		return rec, e.leaveInDoubt(ctx, owner, rec, notSettled("write audit", err))
@@ -112,7 +142,11 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 	req := ClaimRequest{
 		Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Attempt: NewToken(),
 		Lease: settleLease, Retention: rec.Retention, Resolve: true,
-		Abandon: AbandonHold, // a settlement that dies on the way leaves doubt, whatever the operation
+		Resource: rec.Resource,
+		Abandon:  AbandonHold, // a settlement that dies on the way leaves doubt
+	}
+	if rec.Abandon == AbandonResume {
+		req.Abandon = AbandonResume // its steps say how far it came
 	}
 	if rec.State == InProgress {
 		_, err := e.store.Park(ctx, ParkRequest{Owner: rec.Owner(), Reason: ReasonAbandoned, LeaseOver: true})
@@ -150,6 +184,9 @@ func notInDoubt(rec Record) *Error {
 }
 
 func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement) error {
+	if len(s.Results) > 0 {
+		return e.applyResults(ctx, owner, s)
+	}
 	if s.Applied == nil {
 		if steps, ok := e.store.(StepStore); ok {
 			if err := e.endUnfinished(ctx, steps, owner); err != nil {
@@ -169,6 +206,66 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 		return err
 	})
 	return mustHold(held, err)
+}
+
+// applyResults records what the outside world did as the results of begun steps,
+// and frees the key for a run that goes on behind them.
+func (e *Engine) applyResults(ctx context.Context, owner Owner, s Settlement) error {
+	store, ok := e.store.(StepStore)
+	if !ok {
+		return configError("store", "%s keeps no steps", e.store.Features().Name)
+	}
+	steps, err := store.Steps(ctx, owner.Key)
+	if err != nil {
+		return notSettled("read steps", err)
+	}
+	if err := e.settleable(ctx, owner, s.Results, steps); err != nil {
+		return err
+	}
+	for _, r := range s.Results {
+		held, err := store.EndStep(ctx, owner, StepEnd{Name: r.Name, Occurrence: r.Occurrence, State: StepDone, Result: r.Result})
+		if err := mustHold(held, err); err != nil {
+			return err
+		}
+	}
+	if steps, err = store.Steps(ctx, owner.Key); err != nil {
+		return notSettled("read steps", err)
+	}
+	begun := func(s StepRecord) bool { return s.State == StepBegun }
+	if slices.ContainsFunc(steps, begun) {
+		return mustHold(e.store.Park(ctx, ParkRequest{Owner: owner, Reason: ReasonUnfinishedStep}))
+	}
+	if err := mustHold(e.store.Release(ctx, owner, "settled: "+s.Reason+","+ReasonBehindStep)); err != nil {
+		return err
+	}
+	if rs, ok := e.store.(RecoveryStore); ok && e.store.Features().Recovery {
+		// Its turn comes anyway: this only makes it come at once.
+		_, _ = rs.Requeue(ctx, owner.Key)
+	}
+	return nil
+}
+
+// settleable refuses results for steps that nobody is waiting for. A result of a
+// step that is recorded as not applied contradicts what was proved or settled
+// before: that is an alarm.
+func (e *Engine) settleable(ctx context.Context, owner Owner, results []StepResult, steps []StepRecord) error {
+	for _, r := range results {
+		i := slices.IndexFunc(steps, func(s StepRecord) bool { return s.Name == r.Name && s.Occurrence == r.Occurrence })
+		switch {
+		case i < 0:
+			return configError("Settlement.Results", "names step %v, which the key has not begun", stepID{r.Name, r.Occurrence})
+		case steps[i].State == StepNotApplied || (steps[i].State == StepDone && !bytes.Equal(steps[i].Result, r.Result)):
+			e.cfg.Observer.Observe(ctx, Event{
+				Kind: EventContradiction, Operation: owner.Key.Operation(), Fence: owner.Fence, Attempt: owner.Attempt,
+				Reason: fmt.Sprintf("step %v is recorded as %s, and has a result that says otherwise", stepID{r.Name, r.Occurrence}, steps[i].State),
+			})
+			return &Error{
+				Code: CodeStepChanged, Op: "settle step", Operation: owner.Key.Operation(),
+				Hint: fmt.Sprintf("step %v is recorded as %s already, which contradicts this result: compare both with the provider", stepID{r.Name, r.Occurrence}, steps[i].State),
+			}
+		}
+	}
+	return nil
 }
 
 // endUnfinished records the operator's proof on every unfinished step, so that

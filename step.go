@@ -3,23 +3,18 @@ package onlyonce
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
 )
 
-type stepID struct {
-	name       string
-	occurrence int
-}
-
 // Effect is something a step does outside the store.
 type Effect struct {
 	// Name is the step's name; a name may be used several times in a run, and
-	// each use is a step of its own, told apart by its order. So uses of one
-	// name must not run concurrently.
+	// each use is a step of its own, told apart by its order. The steps of a run
+	// come one after the other, never two at once or one inside the other: by
+	// their order a handler is known to be the one that recorded them.
 	Name string
 	// Provider is who is called. It is part of the derived key.
 	Provider string
@@ -90,7 +85,7 @@ func ReferenceFor(ctx context.Context, step, provider string) string {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Derivation{Key: a.owner.Key, Step: step, Occurrence: a.seen[step], Provider: provider}.Reference()
+	return Derivation{Key: a.owner.Key, Step: step, Occurrence: a.log.seen[step], Provider: provider}.Reference()
 }
 
 // Call performs an external effect at most once over all attempts at the key
@@ -110,11 +105,12 @@ func Call(ctx context.Context, effect Effect) ([]byte, error) {
 	if a == nil {
 		return nil, configError("Call", "needs a handler that is run by Engine.Steps")
 	}
-	s, prior, err := a.enter(effect.Name)
+	id, prior, err := a.enter(effect.Name)
 	if err != nil {
 		return nil, err
 	}
-	call := &effectCall{Effect: effect, a: a, id: s}
+	defer a.leave()
+	call := &effectCall{Effect: effect, a: a, id: id}
 	if prior == nil {
 		return call.send(ctx, 0)
 	}
@@ -124,9 +120,12 @@ func Call(ctx context.Context, effect Effect) ([]byte, error) {
 // validate refuses what no store could keep.
 func (e Effect) validate() error {
 	for field, text := range map[string]string{"Effect.Name": e.Name, "Effect.Provider": e.Provider} {
-		if text == "" || len(text) > 255 || hasControl(text) || !utf8.ValidString(text) {
+		if !printableName(text) {
 			return configError(field, "must have 1 to 255 printable characters")
 		}
+	}
+	if e.Provider == ProviderStore {
+		return configError("Effect.Provider", "must not be %q, which is what StepTx records", ProviderStore)
 	}
 	if e.Send == nil {
 		return configError("Effect.Send", "must not be nil")
@@ -134,19 +133,15 @@ func (e Effect) validate() error {
 	return nil
 }
 
-// enter takes the step's turn and finds what is recorded of it.
-func (a *Attempt) enter(name string) (stepID, *StepRecord, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.inTx {
-		return stepID{}, nil, &Error{Code: CodeInTx, Op: "begin step " + name, Hint: "make the call before the transaction"}
+func validStepName(name string) error {
+	if !printableName(name) {
+		return configError("step name", "must have 1 to 255 printable characters")
 	}
-	if a.mode != modeSteps {
-		return stepID{}, nil, configError("Call", "needs a handler that is run by Engine.Steps")
-	}
-	id := stepID{name: name, occurrence: a.seen[name]}
-	a.seen[name]++
-	return id, a.steps[id], nil
+	return nil
+}
+
+func printableName(text string) bool {
+	return text != "" && len(text) <= 255 && !hasControl(text) && utf8.ValidString(text)
 }
 
 // effectCall is one Call on its way.
@@ -163,12 +158,12 @@ func (c *effectCall) sending(epoch int) Sending {
 
 // resume continues a recorded step (rule D4).
 func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, error) {
-	if prior.Provider != c.Provider || !bytes.Equal(prior.Request, c.Request) {
-		c.a.markChanged()
-		return nil, &Error{
-			Code: CodeStepChanged, Op: "resume step " + c.Name, Operation: c.a.Operation(),
-			Hint: "the step would send something else than its recorded intent; settle the key by hand",
-		}
+	switch {
+	case prior.State == StepNotApplied: // nothing is left of it: it may be another now
+	case prior.Provider != c.Provider:
+		return nil, c.a.changedTo(fmt.Sprintf("step %q calls %s, the recorded one called %s", c.Name, c.Provider, prior.Provider))
+	case !bytes.Equal(prior.Request, c.Request):
+		return nil, c.a.changedTo(fmt.Sprintf("step %q would send something else than its recorded intent", c.Name))
 	}
 	switch prior.State {
 	case StepDone:
@@ -192,7 +187,7 @@ func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, err
 	// The provider's memory is counted from the first send, as long as it may
 	// have been on its way, plus the time this send may still take.
 	age := prior.Age + now().Sub(c.a.read) + c.sendWithin()
-	if c.Memory > 0 && age < c.Memory {
+	if age < c.Memory-min(c.Memory/10, time.Minute) {
 		result, err := c.transmit(ctx, prior.Epoch, sending)
 		if isNotApplied(err) {
 			// It speaks of this send; of the earlier ones it proves nothing.
@@ -293,14 +288,14 @@ func (c *effectCall) begin(ctx context.Context, intent Intent) error {
 	})
 	switch {
 	case err != nil && uncertain:
-		c.note(&StepRecord{Intent: intent, State: StepBegun})
+		c.a.note(c.id, &StepRecord{Intent: intent, State: StepBegun})
 		return c.unknown(err)
 	case err != nil:
 		return unavailable("begin step "+c.Name, err)
 	case !held:
 		return &Error{Code: CodeLeaseLost, Op: "begin step " + c.Name, Operation: c.a.Operation(), Hint: "another attempt owns the key"}
 	}
-	c.note(&StepRecord{Intent: intent, State: StepBegun})
+	c.a.note(c.id, &StepRecord{Intent: intent, State: StepBegun})
 	return nil
 }
 
@@ -320,16 +315,8 @@ func (c *effectCall) end(ctx context.Context, state StepState, result []byte) ([
 	if !held {
 		return nil, &Error{Code: CodeLeaseLost, Op: "end step " + c.Name, Operation: c.a.Operation(), Hint: "another attempt owns the key"}
 	}
-	c.a.mu.Lock()
-	defer c.a.mu.Unlock()
-	c.a.steps[c.id].State, c.a.steps[c.id].Result = state, result
+	c.a.ended(c.id, state, result)
 	return result, nil
-}
-
-func (c *effectCall) note(s *StepRecord) {
-	c.a.mu.Lock()
-	defer c.a.mu.Unlock()
-	c.a.steps[c.id] = s
 }
 
 func (c *effectCall) unknown(err error) error {
@@ -337,86 +324,4 @@ func (c *effectCall) unknown(err error) error {
 		Code: CodeOutcomeUnknown, Op: "step " + c.Name, Operation: c.a.Operation(), Err: err,
 		Hint: "whether the provider acted is not known; return this error as it is",
 	}
-}
-
-// loadSteps reads what earlier attempts of the same life have recorded.
-func (a *Attempt) loadSteps(ctx context.Context) error {
-	store, ok := a.e.store.(StepStore)
-	if a.mode != modeSteps || !ok || !a.resumed {
-		a.steps = map[stepID]*StepRecord{}
-		return nil
-	}
-	var steps []StepRecord
-	_, err := a.e.repeat(ctx, func(ctx context.Context) error {
-		var err error
-		a.read = now()
-		steps, err = store.Steps(ctx, a.owner.Key)
-		return err
-	})
-	if err != nil {
-		return unavailable("read steps", err)
-	}
-	a.steps = map[stepID]*StepRecord{}
-	for i := range steps {
-		a.steps[stepID{steps[i].Name, steps[i].Occurrence}] = &steps[i]
-	}
-	return nil
-}
-
-// markChanged notes that a recorded step no longer fits the code: nobody but a
-// person can go on from there.
-func (a *Attempt) markChanged() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.changed = true
-}
-
-// unfinished tells whether a step has begun and its end is not recorded, or no
-// longer fits. Steps that could not be read are taken for unfinished.
-func (a *Attempt) unfinished() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.steps == nil || a.changed {
-		return true
-	}
-	for _, s := range a.steps {
-		if s.State == StepBegun {
-			return true
-		}
-	}
-	return false
-}
-
-// finishedSteps tells whether a step of this life is done.
-func (a *Attempt) finishedSteps() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range a.steps {
-		if s.State == StepDone {
-			return true
-		}
-	}
-	return false
-}
-
-// Step runs fn as a named step: to success at most once over all attempts;
-// its result, as JSON, is what later attempts get. fn has nothing to check and
-// nobody remembers its key, so a crash inside it leaves the key in doubt; what
-// can be asked or re-sent belongs in Call.
-func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) (T, error)) (T, error) {
-	var value T
-	raw, err := Call(ctx, Effect{Name: name, Provider: "step", Send: func(ctx context.Context, _ Sending) ([]byte, error) {
-		v, err := fn(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(v)
-	}})
-	if err != nil {
-		return value, err
-	}
-	if err := json.Unmarshal(raw, &value); err != nil {
-		return value, &Error{Code: CodeStepChanged, Op: "replay step " + name, Hint: "its recorded result no longer fits the type", Err: err}
-	}
-	return value, nil
 }

@@ -147,7 +147,7 @@ func TestIntentIsCommittedFirst(t *testing.T) {
 		if err != nil || len(steps) != 1 || steps[0].State != onlyonce.StepBegun {
 			t.Fatalf("at the time of sending: %+v, %v", steps, err)
 		}
-		got := onlyonce.Sending{Key: steps[0].DerivedKey, Reference: steps[0].Reference, Request: steps[0].Request}
+		got := onlyonce.Sending{Key: steps[0].DerivedKey, Reference: steps[0].Reference, Request: steps[0].Request, Deadline: s.Deadline}
 		if diff := cmp.Diff(s, got); diff != "" {
 			t.Errorf("recorded intent (-sent +recorded):\n%s", diff)
 		}

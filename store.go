@@ -3,6 +3,7 @@ package onlyonce
 import (
 	"context"
 	"time"
+	"unicode/utf8"
 )
 
 // Store keeps records and decides, one key at a time, who may run. It is all
@@ -70,6 +71,10 @@ type Features struct {
 	Transactions bool
 	// Steps: the store is a StepStore.
 	Steps bool
+	// Resources: claims may name a resource. Where it is false they are refused.
+	Resources bool
+	// Recovery: the store is a RecoveryStore.
+	Recovery bool
 	// SeesUncommitted: a request that differs from an atomic attempt still
 	// under way is told so (422) rather than that the key is busy (409).
 	SeesUncommitted bool
@@ -93,6 +98,17 @@ type ClaimRequest struct {
 	Abandon Abandon
 	// Resolve claims a key in doubt, to settle it.
 	Resolve bool
+	// Resource is what the operation works on, within the key's scope; empty:
+	// nothing. At most one key of the scope holds a resource (rule C12): from
+	// its claim until it is completed or freed. A key that is freed behind a
+	// step that is begun or done holds on, since money may have moved. A resumed
+	// life keeps the resource it has where this is empty.
+	Resource string
+	// Keep is what somebody else needs to run the operation again without its
+	// caller (rule D6); nil: nothing is kept. It is kept until the key is
+	// completed, or freed without a step that is begun or done; a resumed life
+	// keeps what it has. Only a RecoveryStore keeps it.
+	Keep []byte
 }
 
 // Validate refuses what no store may accept: a claim whose lease never ends, or
@@ -101,12 +117,27 @@ func (r ClaimRequest) Validate() error {
 	if r.Lease <= 0 || r.Retention <= 0 {
 		return configError("ClaimRequest", "needs a positive lease and retention, got %v and %v", r.Lease, r.Retention)
 	}
+	if len(r.Resource) > maxResource || hasControl(r.Resource) || !utf8.ValidString(r.Resource) {
+		return configError("ClaimRequest.Resource", "must have at most %d printable characters", maxResource)
+	}
 	return r.Key.Validate()
 }
 
+// ValidateAtomic refuses what a claim inside a transaction cannot have: nobody
+// would see who holds a resource, and a crash leaves nothing to resume.
+func (r ClaimRequest) ValidateAtomic() error {
+	if r.Resource != "" || r.Keep != nil {
+		return configError("ClaimRequest", "in atomic mode neither a resource nor a request can be kept: the transaction's own locks guard what it writes")
+	}
+	return nil
+}
+
+// maxResource is the longest name of a resource, in bytes.
+const maxResource = 255
+
 // Verdict is what became of a claim. A store decides in this order: absent or
 // expired (Won), the same attempt token (Won, or Replay once completed),
-// another fingerprint (Mismatch), then by state.
+// another fingerprint (Mismatch), then by state, and last by its resource.
 type Verdict uint8
 
 // The verdicts. Only Won and Resumed make the caller the owner.
@@ -127,6 +158,9 @@ const (
 	Doubtful
 	// Abandoned: the lease is over, but the key may not be taken over.
 	Abandoned
+	// ResourceBusy: the key could be claimed, but another one holds its
+	// resource; Claim.Record is the holder's. Nothing was changed.
+	ResourceBusy
 )
 
 // Owns tells whether the verdict makes the claimer the owner.
@@ -134,7 +168,7 @@ func (v Verdict) Owns() bool { return v == Won || v == Resumed }
 
 // String is the verdict's name.
 func (v Verdict) String() string {
-	names := [...]string{"none", "won", "resumed", "replay", "busy", "mismatch", "doubtful", "abandoned"}
+	names := [...]string{"none", "won", "resumed", "replay", "busy", "mismatch", "doubtful", "abandoned", "resource busy"}
 	if int(v) < len(names) {
 		return names[v]
 	}
@@ -217,7 +251,28 @@ type TxStore[Tx any] interface {
 	// CompleteTx completes the owner's key in the caller's own transaction.
 	// When Held is false the caller must roll back.
 	CompleteTx(ctx context.Context, tx Tx, owner Owner, answer Answer) (Settled, error)
+
+	// StepTx runs fn and records its result as that of a step that is done, in
+	// one transaction. When the step is done already, fn does not run, or its
+	// writes are rolled back, and the recorded result is returned. held is false,
+	// and nothing is changed, unless the owner holds the key in progress and
+	// nothing else is recorded under the step's name. An error of fn rolls back
+	// and comes back as it is. Stores without steps need not implement it.
+	StepTx(ctx context.Context, owner Owner, step TxStep, fn TxStepFunc[Tx]) (result []byte, held bool, err error)
 }
+
+// TxStep names a step whose effect is in the store's own database.
+type TxStep struct {
+	Name       string
+	Occurrence int
+}
+
+// ProviderStore is recorded as the provider of such steps. They have no derived
+// key, no reference and no request.
+const ProviderStore = "store"
+
+// TxStepFunc is a step's code inside a store's transaction.
+type TxStepFunc[Tx any] func(ctx context.Context, tx Tx) (result []byte, err error)
 
 // TxFunc is business code that runs inside a store's transaction.
 type TxFunc[Tx any] func(ctx context.Context, tx Tx) (*Answer, error)
@@ -297,6 +352,59 @@ type StepEnd struct {
 	Occurrence int
 	State      StepState // StepDone or StepNotApplied
 	Result     []byte
+}
+
+// RecoveryStore finds operations that nobody retries (rule X1). A key is due for
+// a turn when something was kept with its claim and it is
+//
+//   - in progress, its lease over,
+//   - in doubt, or
+//   - failed_retryable with a step of its life that is begun or done: money may
+//     have moved, and nobody was told.
+//
+// Its first turn comes when the lease it was last claimed with has run out. Who
+// is given a key does not own it: it is claimed as ever, by fence.
+type RecoveryStore interface {
+	// Due gives keys whose turn has come for at least DueRequest.Grace, those
+	// longest due first, and puts their next turn off, in one atomic step: of
+	// several recoverers each key goes to one. A key that somebody is just
+	// working on is passed over.
+	Due(ctx context.Context, req DueRequest) ([]Due, error)
+	// Kept reads what was kept with the key's present life; false if nothing
+	// is.
+	Kept(ctx context.Context, key Key) ([]byte, bool, error)
+	// Requeue makes the key's next turn the first again, and due at once. It
+	// returns false when nothing is kept.
+	Requeue(ctx context.Context, key Key) (bool, error)
+}
+
+// DueRequest asks for keys that are due.
+type DueRequest struct {
+	// Limit is how many to give at most.
+	Limit int
+	// Grace is how long their turn must have been due.
+	Grace time.Duration
+	// Pause is between the first turn of a key and its second, twice as long
+	// before the third, and so on up to MaxPause.
+	Pause, MaxPause time.Duration
+}
+
+// Until is the pause after a key's n-th turn, the first being 1.
+func (r DueRequest) Until(turn int) time.Duration {
+	pause := r.Pause
+	for ; turn > 1 && pause < r.MaxPause; turn-- {
+		pause *= 2
+	}
+	return min(pause, r.MaxPause)
+}
+
+// Due is a key whose turn has come.
+type Due struct {
+	Record Record
+	// Keep is what was kept with the claim.
+	Keep []byte
+	// Turn counts the turns of this life, this one included.
+	Turn int
 }
 
 // OperatorStore lets people see what is there and keeps what they did.

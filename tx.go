@@ -133,7 +133,7 @@ func (t *atomicRun[Tx]) result(ctx context.Context, claim Claim) (Result, error)
 
 // attempt is an Attempt that has no lease to keep and no steps.
 func (t *atomicRun[Tx]) attempt(owner Owner) *Attempt {
-	return &Attempt{e: t.e, op: t.op, mode: modeAtomic, owner: owner, steps: map[stepID]*StepRecord{}}
+	return &Attempt{e: t.e, op: t.op, mode: modeAtomic, owner: owner, log: stepLog{byID: map[stepID]*StepRecord{}}}
 }
 
 // rolledBack records what the rolled-back transaction could not: that the key
@@ -195,8 +195,8 @@ func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (A
 	if a == nil || a.mode == modeAtomic || a.e != e.Engine {
 		return Answer{}, configError("Finish", "needs a handler that this engine runs by Steps or Wrap")
 	}
-	if a.unfinished() {
-		return Answer{}, &Error{Code: CodeOutcomeUnknown, Op: "finish", Operation: a.Operation(), Hint: ReasonUnfinishedStep}
+	if why := a.unfinished(); why != "" {
+		return Answer{}, &Error{Code: CodeOutcomeUnknown, Op: "finish", Operation: a.Operation(), Hint: why}
 	}
 	if !a.enterTx() {
 		return Answer{}, &Error{Code: CodeInTx, Op: "finish", Operation: a.Operation(), Hint: "a transaction of this attempt is open already"}

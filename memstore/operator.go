@@ -27,6 +27,7 @@ func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.
 				res.More = true
 				continue
 			}
+			s.letGo(&rec.Record)
 			delete(s.records, digest)
 			res.Deleted++
 		case rec.State == onlyonce.InProgress && !now.Before(rec.LeaseEnd.Add(req.Grace)):
@@ -34,7 +35,7 @@ func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.
 				res.More = true
 				continue
 			}
-			s.decideAbandoned(&rec.Record, &res)
+			s.decideAbandoned(rec, &res)
 		}
 	}
 	s.sweepSteps(now.Add(-req.StepRetention), req.Limit, &res)
@@ -43,13 +44,13 @@ func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.
 
 // decideAbandoned does what a takeover would: only what has left no effect is
 // freed.
-func (s *Store) decideAbandoned(rec *onlyonce.Record, res *onlyonce.SweepResult) {
+func (s *Store) decideAbandoned(rec *row, res *onlyonce.SweepResult) {
 	reason := ""
 	switch rec.Abandon {
 	case onlyonce.AbandonHold:
 		reason = onlyonce.ReasonAbandoned
 	case onlyonce.AbandonResume:
-		reason = s.traceOf(rec)
+		reason = s.traceOf(&rec.Record)
 	case onlyonce.AbandonRerun:
 	}
 	if reason == "" {

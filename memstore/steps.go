@@ -9,8 +9,8 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// step is a StepRecord with the times its ages are computed from.
-type step struct {
+// keptStep is a StepRecord with the times its ages are computed from.
+type keptStep struct {
 	onlyonce.StepRecord
 	origin               int64
 	begun, sent, changed time.Time
@@ -25,7 +25,7 @@ func (s *Store) holder(o onlyonce.Owner) *onlyonce.Record {
 	return &rec.Record
 }
 
-func (s *Store) findStep(key onlyonce.Key, origin int64, name string, occurrence int) *step {
+func (s *Store) findStep(key onlyonce.Key, origin int64, name string, occurrence int) *keptStep {
 	for _, st := range s.steps[key.Digest()] {
 		if st.origin == origin && st.Name == name && st.Occurrence == occurrence {
 			return st
@@ -50,7 +50,7 @@ func (s *Store) BeginStep(ctx context.Context, owner onlyonce.Owner, intent only
 	st := s.findStep(owner.Key, rec.Origin, intent.Name, intent.Occurrence)
 	switch {
 	case st == nil:
-		st = &step{origin: rec.Origin, begun: now}
+		st = &keptStep{origin: rec.Origin, begun: now}
 		s.steps[owner.Key.Digest()] = append(s.steps[owner.Key.Digest()], st)
 	case st.State == onlyonce.StepBegun && intent.Epoch == st.Epoch:
 		within := max(intent.SendWithin, st.sent.Add(st.SendWithin).Sub(now))
@@ -115,7 +115,66 @@ func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRec
 
 // hasStep tells whether a step of the record's life is begun or done.
 func (s *Store) hasStep(rec *onlyonce.Record) bool {
-	return slices.ContainsFunc(s.steps[rec.Key.Digest()], func(st *step) bool {
+	return slices.ContainsFunc(s.steps[rec.Key.Digest()], func(st *keptStep) bool {
 		return st.origin == rec.Origin && st.State != onlyonce.StepNotApplied
+	})
+}
+
+// StepTx runs fn and records its result as one step.
+func (s *Store) StepTx(ctx context.Context, owner onlyonce.Owner, step onlyonce.TxStep, fn onlyonce.TxStepFunc[*Tx]) ([]byte, bool, error) {
+	result, done, held, err := s.stepDone(ctx, owner, step)
+	if done || !held || err != nil {
+		return result, held, err
+	}
+	tx := &Tx{store: s}
+	result, err = fn(ctx, tx)
+	if err != nil {
+		return nil, true, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, true, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.holder(owner)
+	if rec == nil || s.findStep(owner.Key, rec.Origin, step.Name, step.Occurrence) != nil {
+		return nil, false, nil
+	}
+	if err := tx.commit(); err != nil {
+		return nil, true, err
+	}
+	s.addDone(rec, step, result)
+	return bytes.Clone(result), true, nil
+}
+
+// stepDone looks whether fn must not run: the step is done, or the owner has
+// lost the key.
+func (s *Store) stepDone(ctx context.Context, owner onlyonce.Owner, step onlyonce.TxStep) (result []byte, done, held bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.holder(owner)
+	if rec == nil {
+		return nil, false, false, nil
+	}
+	st := s.findStep(owner.Key, rec.Origin, step.Name, step.Occurrence)
+	if st == nil {
+		return nil, false, true, nil
+	}
+	held = st.Provider == onlyonce.ProviderStore && st.State == onlyonce.StepDone
+	return bytes.Clone(st.Result), held, held, nil
+}
+
+func (s *Store) addDone(rec *onlyonce.Record, step onlyonce.TxStep, result []byte) {
+	now := s.now()
+	d := rec.Key.Digest()
+	s.steps[d] = append(s.steps[d], &keptStep{
+		origin: rec.Origin, begun: now, sent: now, changed: now,
+		StepRecord: onlyonce.StepRecord{
+			Intent: onlyonce.Intent{Name: step.Name, Occurrence: step.Occurrence, Provider: onlyonce.ProviderStore},
+			State:  onlyonce.StepDone, Result: append([]byte{}, result...), Sends: 1,
+		},
 	})
 }

@@ -36,7 +36,8 @@ type Store struct {
 
 	mu       sync.Mutex
 	records  map[onlyonce.Digest]*row
-	steps    map[onlyonce.Digest][]*step
+	holders  map[onlyonce.Digest]onlyonce.Digest // resource → the key that last held it
+	steps    map[onlyonce.Digest][]*keptStep
 	open     map[onlyonce.Digest]openClaim // claims of transactions under way
 	settings map[[2]string][]byte
 	audit    []onlyonce.AuditEntry
@@ -47,6 +48,11 @@ type row struct {
 	onlyonce.Record
 	// from is the state that the present attempt resumed from, if it did.
 	from onlyonce.State
+	// keep is nil when nothing is kept; turn counts the turns that were given,
+	// due is when the next one comes.
+	keep []byte
+	turn int
+	due  time.Time
 }
 
 // openClaim is a claim that is not committed yet, and the record it was judged
@@ -61,6 +67,7 @@ var (
 	_ onlyonce.StepStore     = (*Store)(nil)
 	_ onlyonce.SettingStore  = (*Store)(nil)
 	_ onlyonce.OperatorStore = (*Store)(nil)
+	_ onlyonce.RecoveryStore = (*Store)(nil)
 )
 
 // New makes an empty Store.
@@ -76,7 +83,8 @@ func New(cfg Config) (*Store, error) {
 		// Microseconds, as the databases have them.
 		now:      func() time.Time { return now().Round(0).Truncate(time.Microsecond) },
 		records:  map[onlyonce.Digest]*row{},
-		steps:    map[onlyonce.Digest][]*step{},
+		holders:  map[onlyonce.Digest]onlyonce.Digest{},
+		steps:    map[onlyonce.Digest][]*keptStep{},
 		open:     map[onlyonce.Digest]openClaim{},
 		settings: map[[2]string][]byte{},
 	}, nil
@@ -84,7 +92,7 @@ func New(cfg Config) (*Store, error) {
 
 // Features says that nothing here is durable or shared.
 func (s *Store) Features() onlyonce.Features {
-	return onlyonce.Features{Name: "memory", SingleProcess: true, Transactions: true, Steps: true, SeesUncommitted: true}
+	return onlyonce.Features{Name: "memory", SingleProcess: true, Transactions: true, Steps: true, SeesUncommitted: true, Resources: true, Recovery: true}
 }
 
 // Claim decides by onlyonce.Judge under the store's mutex.
@@ -100,8 +108,37 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	claim, next := s.judge(req)
 	if next != nil {
 		s.records[req.Key.Digest()] = next
+		s.hold(next)
 	}
 	return claim, nil
+}
+
+// hold notes who has the row's resource.
+func (s *Store) hold(r *row) {
+	if r.Holds {
+		s.holders[onlyonce.ResourceDigest(r.Key.Scope, r.Resource)] = r.Key.Digest()
+	}
+}
+
+// letGo frees the record's resource.
+func (s *Store) letGo(rec *onlyonce.Record) {
+	resource := onlyonce.ResourceDigest(rec.Key.Scope, rec.Resource)
+	if rec.Holds && s.holders[resource] == rec.Key.Digest() {
+		delete(s.holders, resource)
+	}
+	rec.Holds = false
+}
+
+// heldBy is another key's row that holds the resource; nil if none does.
+func (s *Store) heldBy(key onlyonce.Key, resource string) *row {
+	if resource == "" {
+		return nil
+	}
+	r := s.records[s.holders[onlyonce.ResourceDigest(key.Scope, resource)]]
+	if r == nil || r.Key == key || !r.Holds || r.Resource != resource || r.Expired(s.now()) {
+		return nil
+	}
+	return r
 }
 
 func checkClaim(ctx context.Context, req onlyonce.ClaimRequest) error {
@@ -137,23 +174,51 @@ func (s *Store) judge(req onlyonce.ClaimRequest) (onlyonce.Claim, *row) {
 		}
 		return claim, nil
 	}
+	resource := req.Resource
+	if verdict == onlyonce.Resumed && resource == "" {
+		resource = old.Resource
+	}
+	if holder := s.heldBy(req.Key, resource); holder != nil {
+		return onlyonce.Claim{Verdict: onlyonce.ResourceBusy, Record: clone(holder.Record), Remaining: holder.LeaseEnd.Sub(now)}, nil
+	}
+	return s.claimed(req, old, claimAs{verdict, resource, now})
+}
+
+// claimAs is how a claim comes to be written.
+type claimAs struct {
+	verdict  onlyonce.Verdict
+	resource string
+	now      time.Time
+}
+
+// claimed makes the row of a claim that is won over what was there, which may be
+// nil.
+func (s *Store) claimed(req onlyonce.ClaimRequest, old *row, as claimAs) (onlyonce.Claim, *row) {
+	now, verdict := as.now, as.verdict
 	rec := onlyonce.Record{
+		Resource: as.resource, Holds: as.resource != "",
 		Key: req.Key, Operation: req.Operation, Fingerprint: cloneFingerprint(req.Fingerprint),
 		State: onlyonce.InProgress, Attempt: req.Attempt, Attempts: 1, Abandon: req.Abandon,
 		Retention: req.Retention, CreatedAt: now, LeaseEnd: now.Add(req.Lease),
 	}
 	claim := onlyonce.Claim{Verdict: verdict, Remaining: req.Lease}
 	rec.Fence = onlyonce.NextFence(0, now)
-	if found {
+	if old != nil {
 		rec.Fence = onlyonce.NextFence(old.Fence, now)
 	}
 	rec.Origin = rec.Fence
+	next := &row{keep: bytes.Clone(req.Keep), due: rec.LeaseEnd}
 	if verdict == onlyonce.Resumed {
 		claim.From = old.State
 		rec.Origin, rec.CreatedAt, rec.Attempts = old.Origin, old.CreatedAt, old.Attempts+1
+		next.turn = old.turn
+		if old.keep != nil {
+			next.keep = old.keep
+		}
 	}
 	claim.Record = clone(rec)
-	return claim, &row{Record: rec, from: claim.From}
+	next.Record, next.from = rec, claim.From
+	return claim, next
 }
 
 // owned is the row if the owner still holds it, whatever its state.
@@ -167,7 +232,7 @@ func (s *Store) owned(o onlyonce.Owner) *row {
 
 // Renew extends the lease.
 func (s *Store) Renew(ctx context.Context, owner onlyonce.Owner, lease time.Duration) (bool, error) {
-	return s.write(ctx, owner, func(rec *onlyonce.Record) bool {
+	return s.write(ctx, owner, func(rec *row) bool {
 		if rec.State != onlyonce.InProgress {
 			return false
 		}
@@ -177,33 +242,35 @@ func (s *Store) Renew(ctx context.Context, owner onlyonce.Owner, lease time.Dura
 }
 
 // write runs fn on the owner's record, if it is still the owner's.
-func (s *Store) write(ctx context.Context, owner onlyonce.Owner, fn func(*onlyonce.Record) bool) (bool, error) {
+func (s *Store) write(ctx context.Context, owner onlyonce.Owner, fn func(*row) bool) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rec := s.owned(owner)
-	return rec != nil && fn(&rec.Record), nil
+	return rec != nil && fn(rec), nil
 }
 
 // Complete stores a copy of the answer.
 func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	var settled onlyonce.Settled
-	_, err := s.write(ctx, owner, func(rec *onlyonce.Record) bool {
+	_, err := s.write(ctx, owner, func(rec *row) bool {
 		settled = s.complete(rec, answer)
 		return settled.Held
 	})
 	return settled, err
 }
 
-func (s *Store) complete(rec *onlyonce.Record, answer onlyonce.Answer) onlyonce.Settled {
+func (s *Store) complete(rec *row, answer onlyonce.Answer) onlyonce.Settled {
 	switch rec.State {
 	case onlyonce.Completed:
 	case onlyonce.InProgress, onlyonce.InDoubt:
 		rec.State, rec.Answer, rec.Reason = onlyonce.Completed, stored(answer), ""
 		rec.CompletedAt = s.now()
 		rec.ExpiresAt = rec.CompletedAt.Add(rec.Retention)
+		rec.keep = nil
+		s.letGo(&rec.Record)
 	case onlyonce.FailedRetryable:
 		return onlyonce.Settled{}
 	}
@@ -212,25 +279,28 @@ func (s *Store) complete(rec *onlyonce.Record, answer onlyonce.Answer) onlyonce.
 
 // Release frees the key.
 func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
-	return s.write(ctx, owner, func(rec *onlyonce.Record) bool {
+	return s.write(ctx, owner, func(rec *row) bool {
 		if rec.State == onlyonce.InProgress {
 			s.free(rec, reason)
-			if s.hasStep(rec) {
-				rec.ExpiresAt = s.now().Add(max(rec.Retention, onlyonce.FreedStepRetention))
-			}
 		}
 		return rec.State == onlyonce.FailedRetryable
 	})
 }
 
-func (s *Store) free(rec *onlyonce.Record, reason string) {
+func (s *Store) free(rec *row, reason string) {
 	rec.State, rec.Reason = onlyonce.FailedRetryable, reason
 	rec.ExpiresAt = s.now().Add(rec.Retention)
+	if s.hasStep(&rec.Record) {
+		rec.ExpiresAt = s.now().Add(max(rec.Retention, onlyonce.FreedStepRetention))
+		return
+	}
+	rec.keep = nil
+	s.letGo(&rec.Record)
 }
 
 // Park puts the key in doubt.
 func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, error) {
-	return s.write(ctx, park.Owner, func(rec *onlyonce.Record) bool {
+	return s.write(ctx, park.Owner, func(rec *row) bool {
 		if rec.State == onlyonce.InProgress && !(park.LeaseOver && s.now().Before(rec.LeaseEnd)) {
 			rec.State, rec.Reason = onlyonce.InDoubt, park.Reason
 		}

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -20,7 +21,7 @@ type Tx struct {
 // completion is a CompleteTx that comes with its transaction's commit.
 type completion struct {
 	owner onlyonce.Owner
-	done  onlyonce.Record
+	done  row
 }
 
 // Store is the store the transaction is on.
@@ -48,7 +49,8 @@ func (t *Tx) commit() error {
 	for _, c := range t.completions {
 		rec := t.store.completable(c.owner)
 		rec.State, rec.Answer, rec.Reason = c.done.State, c.done.Answer, c.done.Reason
-		rec.CompletedAt, rec.ExpiresAt = c.done.CompletedAt, c.done.ExpiresAt
+		rec.CompletedAt, rec.ExpiresAt, rec.keep = c.done.CompletedAt, c.done.ExpiresAt, nil
+		t.store.letGo(&rec.Record)
 	}
 	for _, fn := range t.onCommit {
 		fn()
@@ -98,7 +100,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if err := tx.commit(); err != nil {
 		return claim, onlyonce.Settled{}, err
 	}
-	settled := s.complete(&next.Record, *answer)
+	settled := s.complete(next, *answer)
 	s.records[digest] = next
 	claim.Record = clone(next.Record)
 	return claim, settled, nil
@@ -122,7 +124,7 @@ func (s *Store) unchanged(digest onlyonce.Digest, next *row) bool {
 // openClaim claims for a transaction: nobody else sees the row before it
 // commits. The row is nil when fn must not run.
 func (s *Store) openClaim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.Claim, *row, error) {
-	if err := checkClaim(ctx, req); err != nil {
+	if err := errors.Join(checkClaim(ctx, req), req.ValidateAtomic()); err != nil {
 		return onlyonce.Claim{}, nil, err
 	}
 	s.mu.Lock()
@@ -159,7 +161,7 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 	}
 	var settled onlyonce.Settled
 	var failure error
-	_, err = s.write(ctx, owner, func(rec *onlyonce.Record) bool {
+	_, err = s.write(ctx, owner, func(rec *row) bool {
 		if rec.State == onlyonce.InProgress || rec.State == onlyonce.InDoubt {
 			failure = tx.commit()
 		}
@@ -178,7 +180,7 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 // the owner has lost the key.
 func (s *Store) finished(ctx context.Context, owner onlyonce.Owner) (onlyonce.Settled, bool, error) {
 	settled, done := onlyonce.Settled{}, true
-	_, err := s.write(ctx, owner, func(rec *onlyonce.Record) bool {
+	_, err := s.write(ctx, owner, func(rec *row) bool {
 		done = s.completable(owner) == nil
 		if rec.State == onlyonce.Completed {
 			settled = onlyonce.Settled{Held: true, ExpiresAt: rec.ExpiresAt}
@@ -193,8 +195,9 @@ func (s *Store) finished(ctx context.Context, owner onlyonce.Owner) (onlyonce.Se
 // memory a transaction ends with the function it was given to.
 func (s *Store) CompleteTx(ctx context.Context, tx *Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	var settled onlyonce.Settled
-	_, err := s.write(ctx, owner, func(rec *onlyonce.Record) bool {
+	_, err := s.write(ctx, owner, func(rec *row) bool {
 		done, before := *rec, rec.State == onlyonce.Completed
+		done.Holds = false // it is let go with the commit
 		settled = s.complete(&done, answer)
 		if settled.Held && !before {
 			settled = tx.complete(completion{owner, done})

@@ -90,3 +90,42 @@ func (s *TxStore[Tx]) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyo
 func (s *TxStore[Tx]) CompleteTx(ctx context.Context, tx Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	return call(ctx, s.inject(CompleteTx, owner.Key), func() (onlyonce.Settled, error) { return s.tx.CompleteTx(ctx, tx, owner, answer) })
 }
+
+// stepped is the result of StepTx.
+type stepped struct {
+	result []byte
+	held   bool
+}
+
+// StepTx passes the call on, or fails it. A fault that loses the reply also loses
+// that of a step whose function failed.
+func (s *TxStore[Tx]) StepTx(ctx context.Context, owner onlyonce.Owner, step onlyonce.TxStep, fn onlyonce.TxStepFunc[Tx]) ([]byte, bool, error) {
+	r, err := call(ctx, s.inject(StepTx, owner.Key), func() (stepped, error) {
+		result, held, err := s.tx.StepTx(ctx, owner, step, fn)
+		return stepped{result, held}, err
+	})
+	return r.result, r.held, err
+}
+
+func (s *Store) recovery() onlyonce.RecoveryStore {
+	return s.Store.(onlyonce.RecoveryStore) //nolint:forcetypeassert // documented panic
+}
+
+// Due passes the call on, or fails it.
+func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
+	return call(ctx, s.inject(Due, onlyonce.Key{}), func() ([]onlyonce.Due, error) { return s.recovery().Due(ctx, req) })
+}
+
+// Kept passes the call on, or fails it.
+func (s *Store) Kept(ctx context.Context, key onlyonce.Key) ([]byte, bool, error) {
+	r, err := call(ctx, s.inject(Kept, key), func() (found[[]byte], error) {
+		keep, ok, err := s.recovery().Kept(ctx, key)
+		return found[[]byte]{keep, ok}, err
+	})
+	return r.value, r.ok, err
+}
+
+// Requeue passes the call on, or fails it.
+func (s *Store) Requeue(ctx context.Context, key onlyonce.Key) (bool, error) {
+	return call(ctx, s.inject(Requeue, key), func() (bool, error) { return s.recovery().Requeue(ctx, key) })
+}

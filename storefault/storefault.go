@@ -26,6 +26,10 @@ const (
 	BeginStep  Method = "begin_step"
 	EndStep    Method = "end_step"
 	Steps      Method = "steps"
+	StepTx     Method = "step_tx"
+	Due        Method = "due"
+	Kept       Method = "kept"
+	Requeue    Method = "requeue"
 	Setting    Method = "setting"
 	AddSetting Method = "add_setting"
 	AddAudit   Method = "add_audit"
@@ -79,6 +83,7 @@ var (
 	_ onlyonce.StepStore     = (*Store)(nil)
 	_ onlyonce.SettingStore  = (*Store)(nil)
 	_ onlyonce.OperatorStore = (*Store)(nil)
+	_ onlyonce.RecoveryStore = (*Store)(nil)
 	_ onlyonce.TxStore[int]  = (*TxStore[int])(nil)
 )
 

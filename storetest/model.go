@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +37,8 @@ func RunModel(t *testing.T, backend Backend, newModel func(now func() time.Time)
 			"step":     m.step,
 			"sweep":    m.sweep,
 			"get":      m.get,
+			"due":      m.due,
+			"requeue":  m.requeue,
 		})
 	})
 }
@@ -82,6 +86,12 @@ func (m *model) claim(t *rapid.T) {
 	req.Fingerprint = fingerprintOf(rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(t, "request"))
 	req.Abandon = rapid.SampledFrom([]onlyonce.Abandon{onlyonce.AbandonHold, onlyonce.AbandonRerun, onlyonce.AbandonResume}).Draw(t, "abandon")
 	req.Resolve = rapid.Bool().Draw(t, "resolve")
+	if m.real.Features().Resources {
+		req.Resource = rapid.SampledFrom([]string{"", "r", "r", "q"}).Draw(t, "resource")
+	}
+	if m.real.Features().Recovery && rapid.Bool().Draw(t, "keep") {
+		req.Keep = []byte(rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "kept"))
+	}
 	got := m.both(t, "claim", func(s onlyonce.Store) (any, error) { return s.Claim(m.ctx, req) })
 	if c, ok := got.(onlyonce.Claim); ok && c.Verdict.Owns() {
 		m.owners[req.Key.Value] = append(m.owners[req.Key.Value], c.Record.Owner())
@@ -130,6 +140,34 @@ func (m *model) step(t *rapid.T) {
 func (m *model) sweep(t *rapid.T) {
 	req := onlyonce.SweepRequest{Limit: 100, Grace: time.Minute, StepRetention: 90 * 24 * time.Hour}
 	m.both(t, "sweep", func(s onlyonce.Store) (any, error) { return s.Sweep(m.ctx, req) })
+}
+
+func (m *model) due(t *rapid.T) {
+	if !m.real.Features().Recovery {
+		t.Skip("not promised: recovery")
+	}
+	req := onlyonce.DueRequest{Limit: 100, Grace: dueGrace, Pause: duePause, MaxPause: dueMost}
+	m.both(t, "due", func(s onlyonce.Store) (any, error) {
+		due, err := s.(onlyonce.RecoveryStore).Due(m.ctx, req) //nolint:forcetypeassert // Features().Recovery says so
+		slices.SortFunc(due, func(a, b onlyonce.Due) int { return strings.Compare(a.Record.Key.Value, b.Record.Key.Value) })
+		return due, err
+	})
+}
+
+func (m *model) requeue(t *rapid.T) {
+	if !m.real.Features().Recovery {
+		t.Skip("not promised: recovery")
+	}
+	key := request(keys().Draw(t, "key")).Key
+	m.both(t, "requeue", func(s onlyonce.Store) (any, error) {
+		store := s.(onlyonce.RecoveryStore) //nolint:forcetypeassert // Features().Recovery says so
+		kept, found, err := store.Kept(m.ctx, key)
+		if err != nil || !found {
+			return fmt.Sprint(string(kept), found), err
+		}
+		requeued, err := store.Requeue(m.ctx, key)
+		return fmt.Sprint(string(kept), requeued), err
+	})
 }
 
 func (m *model) get(t *rapid.T) {

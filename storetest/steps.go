@@ -20,16 +20,7 @@ func stepRules() []rule {
 		{"D_a_freed_key_outlives_its_retention_while_steps_stand_behind_it", "a key was forgotten whose finished steps nobody has answered for: its next life would do them again", checkFreedStepLives},
 		{"X2_steps_outlive_keys", "steps must go only when their life is over and their retention past", checkStepSweep},
 	}
-	for i := range rules {
-		fn := rules[i].check
-		rules[i].check = func(t *testing.T, b *bench) {
-			if !b.store.Features().Steps {
-				t.Skip("not promised: steps")
-			}
-			fn(t, b)
-		}
-	}
-	return rules
+	return onlyWith("steps", func(f onlyonce.Features) bool { return f.Steps }, rules)
 }
 
 func intent(name string, epoch int) onlyonce.Intent {

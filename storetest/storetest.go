@@ -74,6 +74,8 @@ func Run(t *testing.T, backend Backend) {
 	rules = append(rules, expiryRules()...)
 	rules = append(rules, identityRules()...)
 	rules = append(rules, stepRules()...)
+	rules = append(rules, resourceRules()...)
+	rules = append(rules, recoveryRules()...)
 	rules = append(rules, optionalRules()...)
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {

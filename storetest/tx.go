@@ -52,6 +52,7 @@ func RunTx[Tx any](t *testing.T, backend TxBackend[Tx]) {
 		{"C6_complete_in_the_callers_transaction_is_fenced", "completing in the caller's own transaction must tell whether the key is still held", checkCompleteTx[Tx]},
 	}
 	rules = append(rules, besideRules[Tx]()...)
+	rules = append(rules, txStepRules[Tx]()...)
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
