@@ -359,8 +359,9 @@ type StepEnd struct {
 //
 //   - in progress, its lease over,
 //   - in doubt, or
-//   - failed_retryable with a step of its life that is begun or done: money may
-//     have moved, and nobody was told.
+//   - failed_retryable with a step of its life that is begun or done outside the
+//     store (its provider is not ProviderStore): money may have moved, and nobody
+//     was told. Where nothing has left, the caller's retry decides.
 //
 // Its first turn comes when the lease it was last claimed with has run out. Who
 // is given a key does not own it: it is claimed as ever, by fence.

@@ -44,7 +44,7 @@ func (s *Store) isDue(r *row, at time.Time) bool {
 	case onlyonce.InDoubt:
 		return true
 	case onlyonce.FailedRetryable:
-		return s.hasStep(&r.Record) && !r.Expired(s.now())
+		return s.hasCall(&r.Record) && !r.Expired(s.now())
 	case onlyonce.Completed:
 	}
 	return false

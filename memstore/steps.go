@@ -120,6 +120,14 @@ func (s *Store) hasStep(rec *onlyonce.Record) bool {
 	})
 }
 
+// hasCall tells whether a step of the record's life outside the store is begun or
+// done.
+func (s *Store) hasCall(rec *onlyonce.Record) bool {
+	return slices.ContainsFunc(s.steps[rec.Key.Digest()], func(st *keptStep) bool {
+		return st.origin == rec.Origin && st.State != onlyonce.StepNotApplied && st.Provider != onlyonce.ProviderStore
+	})
+}
+
 // StepTx runs fn and records its result as one step.
 func (s *Store) StepTx(ctx context.Context, owner onlyonce.Owner, step onlyonce.TxStep, fn onlyonce.TxStepFunc[*Tx]) ([]byte, bool, error) {
 	result, done, held, err := s.stepDone(ctx, owner, step)

@@ -16,6 +16,7 @@ func txStepRules[Tx any]() []txRule[Tx] {
 		{"C10_a_step_in_a_transaction_is_repeatable", "a step whose commit's reply was lost was done twice", checkTxStepRepeat[Tx]},
 		{"D4_a_step_keeps_its_kind", "a step in a transaction was taken for one outside, or the other way round", checkTxStepKind[Tx]},
 	}
+	rules = append(rules, txRule[Tx]{"X1_what_never_left_the_store_waits_for_its_caller", "the recoverer would go on where a caller was told that nothing had happened", checkTxStepNotDue[Tx]})
 	for i := range rules {
 		fn := rules[i].check
 		rules[i].check = func(t *testing.T, b *txBench[Tx]) {
@@ -136,5 +137,24 @@ func checkTxStepKind[Tx any](t *testing.T, b *txBench[Tx]) {
 	}
 	if held, err := b.stepStore().BeginStep(b.ctx, owner, intent("reserve", 0)); held || err != nil {
 		t.Errorf("a step of the store was begun as a call: held %v, %v", held, err)
+	}
+}
+
+func checkTxStepNotDue[Tx any](t *testing.T, b *txBench[Tx]) {
+	if !b.store.Features().Recovery {
+		t.Skip("not promised: recovery")
+	}
+	freed := b.want(t, keeping("freed"), onlyonce.Won).Record.Owner()
+	abandoned := b.want(t, keeping("abandoned"), onlyonce.Won).Record.Owner()
+	for _, o := range []onlyonce.Owner{freed, abandoned} {
+		if _, held, err := b.tx.StepTx(b.ctx, o, onlyonce.TxStep{Name: "reserve"}, b.reserves("k")); !held || err != nil {
+			t.Fatalf("step: held %v, %v", held, err)
+		}
+	}
+	b.release(t, freed)
+	b.clock.Advance(lease + dueGrace)
+	b.wantDue(t, "abandoned")
+	if _, found, err := b.recovery().Kept(b.ctx, freed.Key); !found || err != nil {
+		t.Errorf("behind a finished step the request is no longer kept: %v, %v", found, err)
 	}
 }
