@@ -27,6 +27,9 @@ type door struct {
 	// prepare checks the request by pure syntax and makes what is then run
 	// under the key. It reads no state.
 	prepare func(c *call) (workFunc, error)
+	// kept are the request headers that are kept with the key; nil: the request
+	// is not kept.
+	kept []string
 }
 
 // workFunc runs an operation under its key.
@@ -184,7 +187,12 @@ func (c *call) identify(keyErr error) (onlyonce.Request, error) {
 	}
 	c.scope = scope
 	key := onlyonce.Key{Scope: scope, Value: c.key.value}
-	return onlyonce.Request{Key: key, Canonical: c.canonical()}, key.Validate()
+	req := onlyonce.Request{Key: key, Canonical: c.canonical()}
+	if err := key.Validate(); err != nil {
+		return req, err
+	}
+	req.Keep, err = c.keepRequest()
+	return req, err
 }
 
 // unauthenticated keeps what a ScopeFunc says of its error, if it says any.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -28,13 +29,16 @@ type Guard struct {
 	engine *onlyonce.Engine
 	scope  ScopeFunc
 	set    settings
+
+	mu       sync.Mutex
+	resumers map[string]*door // by the operation's name
 }
 
 // New makes a Guard. The scope decides who sees whose answers, so there is no
 // default for it. The error is an *onlyonce.Error with CodeConfig, or several
 // joined.
 func New(engine *onlyonce.Engine, scope ScopeFunc, opts ...Option) (*Guard, error) {
-	g := &Guard{engine: engine, scope: scope, set: settings{
+	g := &Guard{engine: engine, scope: scope, resumers: map[string]*door{}, set: settings{
 		docs: "/docs/", challenge: "Bearer", storeWait: 2 * time.Second, maxBody: DefaultMaxBody,
 	}}
 	var errs []error

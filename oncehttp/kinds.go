@@ -57,6 +57,10 @@ func kinds() []kind {
 			"The caller may not see the stored answer of this key.",
 		},
 		{
+			onlyonce.CodeNotFound, http.StatusNotFound, "Key not found", NoRetry, 0,
+			"There is no record of this key in the caller's account. It was never claimed, was refused before it was claimed, or has expired. That says nothing about an operation that was sent long ago.",
+		},
+		{
 			CodeMethod, http.StatusMethodNotAllowed, "Method not allowed", NoRetry, 0,
 			"The operation is not offered under this method. Nothing was run.",
 		},

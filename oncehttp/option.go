@@ -1,6 +1,7 @@
 package oncehttp
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -29,6 +30,7 @@ type settings struct {
 	storeWait    time.Duration
 	retryHeaders []string
 	maxBody      int64
+	principal    principal
 }
 
 // DocsURL is the base of the problem types' URIs and the target of the Link on
@@ -103,6 +105,26 @@ func ShouldRetryHeaders(names ...string) Option {
 		s.retryHeaders = append(s.retryHeaders, names...)
 		return nil
 	})
+}
+
+// KeepPrincipal says how who asked is kept with a recoverable request, and put
+// back into the context when it is run again without its caller. The scope is
+// kept in any case. save must give no credential away: what it returns lies in
+// the store until the key is settled. Default: nothing but the scope.
+func KeepPrincipal(save func(r *http.Request) ([]byte, error), restore func(ctx context.Context, saved []byte) (context.Context, error)) Option {
+	return optionFunc(func(s *settings) error {
+		if save == nil || restore == nil {
+			return configError("KeepPrincipal", "needs both functions")
+		}
+		s.principal = principal{save, restore}
+		return nil
+	})
+}
+
+// principal is how who asked is kept.
+type principal struct {
+	save    func(r *http.Request) ([]byte, error)
+	restore func(ctx context.Context, saved []byte) (context.Context, error)
 }
 
 // MaxBody is the limit of request bodies in bytes, for routes that set none.

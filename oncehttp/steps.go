@@ -20,6 +20,20 @@ type StepsRoute[In any] struct {
 	// Handle is the operation. An error is a failed run; a refusal that is to be
 	// kept is an Answer. ctx is detached from the caller's connection.
 	Handle func(ctx context.Context, in In) (onlyonce.Answer, error)
+	// Resource names what the operation works on, such as the order it pays; nil
+	// or an empty name: nothing. While one key's attempt is live or in doubt,
+	// every other key of the scope gets 409 resource_busy for the same resource
+	// (rule C12).
+	Resource func(in In) string
+	// Recoverable keeps the request and its principal with the key until it is
+	// settled, so that Guard.Resumers can run the operation again when its caller
+	// has gone (rules D6, X1). Op.Name must be set: it is how it is found again.
+	// What Decode reads of the request is its method, URL, path values, body,
+	// Content-Type, the headers of the policy and those of RequestHeaders.
+	Recoverable bool
+	// RequestHeaders are kept with a recoverable request besides those. Nothing
+	// that is a credential may be among them.
+	RequestHeaders []string
 }
 
 // Steps makes the handler of a StepsRoute. Its key must be Required: without a
@@ -37,12 +51,23 @@ func Steps[In any](g *Guard, route StepsRoute[In]) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if route.Recoverable {
+		if d.kept, err = keptHeaders(route.Policy.Headers, route.RequestHeaders); err != nil {
+			return nil, err
+		}
+		if err := g.addResumer(d); err != nil {
+			return nil, err
+		}
+	}
 	d.prepare = func(c *call) (workFunc, error) {
 		in, err := route.Decode(c.request(c.r.Context()), c.body)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, op onlyonce.Op, req onlyonce.Request) (onlyonce.Result, error) {
+			if route.Resource != nil {
+				req.Resource = route.Resource(in)
+			}
 			return g.engine.Steps(ctx, c.storing(op), req, func(ctx context.Context) (onlyonce.Answer, error) {
 				return c.returned(route.Handle(ctx, in))
 			})

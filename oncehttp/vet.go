@@ -53,7 +53,11 @@ func (c *call) authorize(key onlyonce.Key, res onlyonce.Result) error {
 	case !found:
 		return forbidden(key, nil)
 	}
-	err = ask(c.request(c.r.Context()), record)
+	return refusedBy(key, ask(c.request(c.r.Context()), record))
+}
+
+// refusedBy is what a hook's refusal is answered with; nil if it did not refuse.
+func refusedBy(key onlyonce.Key, err error) error {
 	if _, ok := errors.AsType[*Problem](err); ok || err == nil {
 		return err
 	}
