@@ -1,6 +1,7 @@
 package tests_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(workerEnv); text != "" {
+		if err := work(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	// Cells of the matrices wait for leases most of the time.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
 	code := testserver.Run(m)
 	if built.dir != "" {
 		if err := os.RemoveAll(built.dir); err != nil {

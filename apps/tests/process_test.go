@@ -152,6 +152,19 @@ func post(ctx context.Context, client *http.Client, url, key, body string) (answ
 		req.Header.Set("Idempotency-Key", key)
 	}
 	req.GetBody = nil // net/http must not send again by itself
+	return do(client, req)
+}
+
+// get reads what is at a URL.
+func get(ctx context.Context, client *http.Client, url string) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return answer{}, err
+	}
+	return do(client, req)
+}
+
+func do(client *http.Client, req *http.Request) (answer, error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		return answer{}, err
@@ -174,7 +187,15 @@ func pause(ctx context.Context, d time.Duration) {
 // newClient is an HTTP client of a test's own.
 func newClient(t *testing.T) *http.Client {
 	t.Helper()
-	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	c := newPatientClient(t)
+	c.Timeout = 10 * time.Second
+	return c
+}
+
+// newPatientClient is one without a time limit.
+func newPatientClient(t *testing.T) *http.Client {
+	t.Helper()
+	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	t.Cleanup(c.CloseIdleConnections)
 	return c
 }

@@ -85,6 +85,12 @@ func storeError(text string) error {
 // Keys is the store of idempotency keys in this database.
 func (d *Database) Keys() Keys { return d.keys }
 
+// WithKeys is the same database with its store of keys wrapped, for tests that
+// make the store fail at a certain point. Both must not be closed.
+func (d *Database) WithKeys(wrap func(Keys) Keys) *Database {
+	return &Database{keys: wrap(d.keys), driver: d.driver}
+}
+
 // Ping tells whether the database can be reached.
 func (d *Database) Ping(ctx context.Context) error {
 	if err := d.driver.ping(ctx); err != nil {
