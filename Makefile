@@ -16,8 +16,9 @@ build: ## Build every module, and the program into bin/onlyonce
 	@mkdir -p bin
 	@if ls apps/onlyonce/*.go >/dev/null 2>&1; then go build -o bin/onlyonce ./apps/onlyonce; fi
 
-servers: ## Install PostgreSQL and PgBouncer where they are missing (root or sudo)
+servers: ## Install PostgreSQL and PgBouncer where they are missing (root or sudo), fetch stripe-mock
 	@tools/servers.sh
+	@cd adapters/stripeproc/testdata/stripemock && GOWORK=off GOFLAGS= go mod download
 
 test: servers ## Run the tests of every module with the race detector; prints times and budgets
 	@ONLYONCE_TEST_REQUIRE=1 tools/test.sh

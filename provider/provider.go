@@ -20,10 +20,11 @@ type Provider interface {
 	// Traits says what the provider promises. It never changes.
 	Traits() Traits
 
-	// EncodeCharge and EncodeRefund make the bytes that are recorded with the
-	// intent and then sent, again and again the same: equal requests give equal
-	// bytes. They fail for what the provider could not be asked at all.
+	// EncodeCharge makes the bytes that are recorded with the intent and then
+	// sent, again and again the same: equal requests give equal bytes. It fails
+	// for what the provider could not be asked at all.
 	EncodeCharge(req ChargeRequest) ([]byte, error)
+	// EncodeRefund does the same for a refund.
 	EncodeRefund(req RefundRequest) ([]byte, error)
 
 	// Charge sends the recorded bytes under the derived key. A card that is
@@ -32,12 +33,12 @@ type Provider interface {
 	// Refund sends the recorded bytes under the derived key.
 	Refund(ctx context.Context, s onlyonce.Sending) (Outcome, error)
 
-	// FindCharge asks for the charge with our reference, and FindRefund for the
-	// refund. Of several the one that moved money is returned. False with a nil
-	// error: the provider does not see one now, which proves something only
-	// later than Traits.Visible. Where Traits.Lookup is false they are not
-	// called.
+	// FindCharge asks for the charge with our reference. Of several the one that
+	// moved money is returned. False with a nil error: the provider does not see
+	// one now, which proves something only later than Traits.Visible. It is not
+	// called where Traits.Lookup is false.
 	FindCharge(ctx context.Context, s onlyonce.Sending) (Outcome, bool, error)
+	// FindRefund asks for the refund with our reference, likewise.
 	FindRefund(ctx context.Context, s onlyonce.Sending) (Outcome, bool, error)
 }
 

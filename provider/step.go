@@ -10,7 +10,7 @@ import (
 )
 
 // ErrDiffers is a look-up that found something else under our reference than was
-// asked for. A person has to look at it.
+// asked for. Nothing is sent again: a person has to look at it.
 var ErrDiffers = errors.New("the provider has another amount or currency under our reference")
 
 // Charge performs a step that takes money: at most one charge over all attempts
@@ -83,7 +83,10 @@ func (e effect) check(t Traits) func(ctx context.Context, s onlyonce.Sending) ([
 		case err != nil || !found:
 			return nil, false, err
 		case out.Amount != e.amount || out.Currency != e.currency:
-			return nil, false, fmt.Errorf("%w: %d %s, not %d %s", ErrDiffers, out.Amount, out.Currency, e.amount, e.currency)
+			return nil, false, &onlyonce.Error{
+				Code: onlyonce.CodeOutcomeUnknown, Op: "look up step " + e.name, Hint: "compare the provider's record with the order; nothing is sent again",
+				Err: fmt.Errorf("%w: %d %s, not %d %s", ErrDiffers, out.Amount, out.Currency, e.amount, e.currency),
+			}
 		}
 		raw, err := encoded(out, nil)
 		return raw, err == nil, err
