@@ -64,6 +64,8 @@ type signals struct {
 	at   point
 	sig  syscall.Signal
 	once atomic.Bool
+	// goOn yields when the test has woken the worker.
+	goOn chan byte
 }
 
 func (s *signals) reach(call string, after bool) {
@@ -73,9 +75,9 @@ func (s *signals) reach(call string, after bool) {
 	if err := syscall.Kill(os.Getpid(), s.sig); err != nil {
 		panic(err)
 	}
-	if s.sig == syscall.SIGKILL {
-		select {} // not a step further
-	}
+	// Not a step further: the signal stops other threads a moment before or after
+	// this one, and SIGKILL is not answered at all.
+	<-s.goOn
 }
 
 // store is the fault injector: before a call, and after it and before its reply.
@@ -111,7 +113,7 @@ func work(text string) error {
 	if err != nil {
 		return err
 	}
-	s := &signals{at: cfg.At, sig: cfg.Signal}
+	s := &signals{at: cfg.At, sig: cfg.Signal, goOn: make(chan byte)}
 	service, err := payments.New(ctx, payments.Config{
 		DB:       database.WithKeys(func(k db.Keys) db.Keys { return storefault.NewTx[db.Tx](k, s.store) }),
 		Provider: signalled{&processor.Provider{Client: &processor.Client{BaseURL: cfg.Processor, Timeout: 5 * time.Second}, Promises: cfg.Traits}, s},
@@ -129,8 +131,12 @@ func work(text string) error {
 	}
 	fmt.Println("listening on http://" + listener.Addr().String())
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test
-		_ = listener.Close()
+		defer listener.Close()
+		for b := make([]byte, 1); ; s.goOn <- b[0] {
+			if _, err := os.Stdin.Read(b); err != nil {
+				return // the test has ended
+			}
+		}
 	}()
 	if err := http.Serve(listener, service); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -145,7 +151,7 @@ type worker struct {
 	log *lockedLog
 	// ended is closed when the process is gone.
 	ended chan struct{}
-	stdin io.Closer
+	stdin io.Writer
 }
 
 // startWorker runs this test binary as a worker. It is killed with the test.
@@ -216,6 +222,9 @@ func (w *worker) stopped(ctx context.Context, t *testing.T) {
 func (w *worker) wake(t *testing.T) {
 	t.Helper()
 	if err := w.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.stdin.Write([]byte("!")); err != nil {
 		t.Fatal(err)
 	}
 }
