@@ -3,6 +3,7 @@ package onlyonce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -61,6 +62,12 @@ func (c *claimant) optional() error {
 	if c.req.Resource != "" && (c.mode == modeAtomic || !f.Resources) {
 		return configError("Request.Resource", "needs Steps or Wrap and a store that guards resources: %s, in a transaction lock the business row instead", f.Name)
 	}
+	if !validResource(c.req.Resource) {
+		return &Error{
+			Code: CodeInvalidRequest, Op: "check resource", Operation: c.req.Key.Operation(),
+			Hint: fmt.Sprintf("the name of the resource must have at most %d printable characters; the key was not used", maxResource),
+		}
+	}
 	if c.mode == modeSteps && f.Recovery {
 		c.claim.Keep = c.req.Keep
 	}
@@ -77,7 +84,8 @@ func (c *claimant) again() {
 
 // maxRounds bounds how often a claim is reconsidered: once each for a
 // fingerprint of another version, an abandoned key to be parked, a key in
-// doubt to be resolved, and for losing a race in between.
+// doubt to be resolved, an abandoned holder of the resource to be decided, and
+// for losing a race in between.
 const maxRounds = 6
 
 // acquire claims the key. It returns a claim that owns the key or holds an
@@ -97,6 +105,9 @@ func (c *claimant) acquire(ctx context.Context) (claim Claim, asked time.Time, e
 			return claim, asked, nil
 		}
 	}
+	if claim.Verdict == ResourceBusy {
+		return Claim{}, asked, c.heldByAnother(claim)
+	}
 	return Claim{}, asked, c.busy(claim)
 }
 
@@ -115,7 +126,7 @@ func (c *claimant) consider(ctx context.Context, claim Claim) (done bool, err er
 	case Doubtful:
 		return false, c.resolve(claim.Record)
 	case ResourceBusy:
-		return false, c.resourceBusy(claim)
+		return false, c.resourceBusy(ctx, claim)
 	default:
 		return false, unavailable("claim key", errors.New("the store gave no verdict"))
 	}
@@ -285,19 +296,6 @@ func (c *claimant) busy(claim Claim) *Error {
 		Code: CodeInProgress, Op: "claim key", Operation: c.req.Key.Operation(), RetryAfter: wait,
 		Hint: "the first request with this key is still running; send the same request again later",
 	}
-}
-
-// resourceBusy refuses because another key holds the resource (rule C12).
-func (c *claimant) resourceBusy(claim Claim) *Error {
-	e := &Error{
-		Code: CodeResourceBusy, Op: "claim key", Operation: claim.Record.Key.Operation(), RetryAfter: doubtRetryAfter,
-		Hint: "an operation under another key has this resource, and whether it took effect is not known yet; find out what became of that one before anything else",
-	}
-	if claim.Record.State == InProgress && claim.Remaining > 0 {
-		e.RetryAfter = max(min(claim.Remaining/4, doubtRetryAfter), time.Second)
-		e.Hint = "an operation under another key is working on this resource; send the same request again later"
-	}
-	return e
 }
 
 func (c *claimant) replay(ctx context.Context, rec Record) Result {

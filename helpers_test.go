@@ -203,18 +203,24 @@ func (w *world) dying(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		dead, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = e.Close(dead) // what it has not stored died with it
-	})
-	return &world{TxEngine: e, mem: w.mem}
+	dying := &world{TxEngine: e, mem: w.mem}
+	t.Cleanup(dying.die)
+	return dying
+}
+
+// die ends what a dying process still tries: what it has not stored dies with it.
+func (w *world) die() {
+	dead, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = w.Close(dead)
 }
 
 // crash runs an operation in a process that dies in the middle of it.
 func (w *world) crash(t *testing.T, op onlyonce.Op, req onlyonce.Request, handler onlyonce.HandlerFunc) {
 	t.Helper()
-	if _, err := w.dying(t).Wrap(t.Context(), op, req, handler); err == nil {
+	dying := w.dying(t)
+	defer dying.die()
+	if _, err := dying.Wrap(t.Context(), op, req, handler); err == nil {
 		t.Fatal("the dying process answered")
 	}
 }
@@ -222,7 +228,20 @@ func (w *world) crash(t *testing.T, op onlyonce.Op, req onlyonce.Request, handle
 // crashSteps is crash for an operation of steps.
 func (w *world) crashSteps(t *testing.T, op onlyonce.Op, req onlyonce.Request, handler onlyonce.HandlerFunc) {
 	t.Helper()
-	if _, err := w.dying(t).Steps(t.Context(), op, req, handler); err == nil {
+	dying := w.dying(t)
+	defer dying.die()
+	if _, err := dying.Steps(t.Context(), op, req, handler); err == nil {
 		t.Fatal("the dying process answered")
+	}
+}
+
+// step writes a row as a step, whose result it names.
+func (l *ledger) step(result string) func(context.Context, tx) (string, error) {
+	return func(_ context.Context, tx tx) (string, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.runs++
+		tx.OnCommit(func() { l.rows++ })
+		return result, nil
 	}
 }

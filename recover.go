@@ -9,7 +9,7 @@ import (
 
 // ResumeFunc runs the operation of a key again, from what was kept with its
 // claim, by Engine.Steps: through the same claim and fence as a retry of its
-// caller.
+// caller. A panic in it ends its turn and is a *PanicError.
 type ResumeFunc func(ctx context.Context, due Due) (Result, error)
 
 // Recoverer resumes operations that nobody retries: the client is gone, and money
@@ -183,7 +183,7 @@ func (r Recoverer) turn(ctx context.Context, d Due) RecoverySum {
 		r.Recovered(ctx, Recovery{Due: d, GivenUp: true, Err: r.giveUp(ctx, d, resume != nil)})
 		return RecoverySum{GivenUp: 1}
 	}
-	res, err := resume(ctx, d)
+	res, err := guard(func() (Result, error) { return resume(ctx, d) })
 	r.Recovered(ctx, Recovery{Due: d, Result: res, Err: err})
 	if err == nil && res.State == Completed {
 		return RecoverySum{Completed: 1}
@@ -191,16 +191,17 @@ func (r Recoverer) turn(ctx context.Context, d Due) RecoverySum {
 	return RecoverySum{Pending: 1}
 }
 
-// giveUp leaves an abandoned key in doubt, where a person finds it.
+// giveUp leaves an abandoned key in doubt, where a person finds it. One of an
+// operation that is not known here is left alone: another program may know it.
 func (r Recoverer) giveUp(ctx context.Context, d Due, known bool) error {
+	if !known {
+		return configError("Recoverer.Resume", "has no operation %q", d.Record.Operation)
+	}
 	if d.Record.State == InProgress {
 		_, err := r.Engine.store.Park(ctx, ParkRequest{Owner: d.Record.Owner(), Reason: ReasonGivenUp, LeaseOver: true})
 		if err != nil {
 			return unavailable("park key", err)
 		}
-	}
-	if !known {
-		return configError("Recoverer.Resume", "has no operation %q", d.Record.Operation)
 	}
 	return &Error{
 		Code: CodeOutcomeUnknown, Op: "recover operation", Operation: d.Record.Key.Operation(),
@@ -232,5 +233,5 @@ func (r Recoverer) Key(ctx context.Context, key Key) (Result, error) {
 	if resume == nil {
 		return Result{}, configError("Recoverer.Resume", "has no operation %q", rec.Operation)
 	}
-	return resume(ctx, Due{Record: rec, Keep: kept})
+	return guard(func() (Result, error) { return resume(ctx, Due{Record: rec, Keep: kept}) })
 }

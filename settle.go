@@ -51,6 +51,14 @@ func (s Settlement) validate() error {
 	if s.Actor == "" || s.Reason == "" {
 		return configError("Settlement", "needs an actor and a reason")
 	}
+	seen := map[stepID]bool{}
+	for _, r := range s.Results {
+		id := stepID{r.Name, r.Occurrence}
+		if seen[id] {
+			return configError("Settlement.Results", "names step %v twice", id)
+		}
+		seen[id] = true
+	}
 	if s.Applied == nil {
 		return nil
 	}
@@ -101,7 +109,7 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	}
 	claim, err := e.claimToSettle(ctx, rec)
 	if err != nil {
-		return rec, err
+		return rec, e.settledBefore(ctx, rec, s, err)
 	}
 	entry := AuditEntry{Key: s.Key, Action: s.action(), Actor: s.Actor, Reason: s.Reason, Fence: claim.Record.Fence}
 	owner := claim.Record.Owner()
@@ -175,6 +183,23 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 	return claim, nil
 }
 
+// settledBefore is why a key cannot be settled. Results that contradict how it was
+// settled before are an alarm, not merely too late.
+func (e *Engine) settledBefore(ctx context.Context, rec Record, s Settlement, refusal error) error {
+	store, ok := e.store.(StepStore)
+	if !ok || len(s.Results) == 0 || CodeOf(refusal) != CodeNotInDoubt {
+		return refusal
+	}
+	steps, err := store.Steps(ctx, rec.Key)
+	if err != nil {
+		return notSettled("read steps", err)
+	}
+	if err := e.settleable(ctx, rec.Owner(), s.Results, steps); CodeOf(err) == CodeStepChanged {
+		return err
+	}
+	return refusal
+}
+
 func notInDoubt(rec Record) *Error {
 	hint := "the key is " + string(rec.State) + ": there is nothing to settle"
 	if rec.State == InProgress {
@@ -205,7 +230,13 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 		held = settled.Held
 		return err
 	})
-	return mustHold(held, err)
+	if err := mustHold(held, err); err != nil {
+		return err
+	}
+	if s.Applied == nil {
+		e.requeue(ctx, owner.Key) // other steps may be done
+	}
+	return nil
 }
 
 // applyResults records what the outside world did as the results of begun steps,
@@ -238,11 +269,16 @@ func (e *Engine) applyResults(ctx context.Context, owner Owner, s Settlement) er
 	if err := mustHold(e.store.Release(ctx, owner, "settled: "+s.Reason+","+ReasonBehindStep)); err != nil {
 		return err
 	}
-	if rs, ok := e.store.(RecoveryStore); ok && e.store.Features().Recovery {
-		// Its turn comes anyway: this only makes it come at once.
-		_, _ = rs.Requeue(ctx, owner.Key)
-	}
+	e.requeue(ctx, owner.Key)
 	return nil
+}
+
+// requeue lets a Recoverer go on with what was settled, however many turns it has
+// had. A failure costs no more than time: its turn comes again.
+func (e *Engine) requeue(ctx context.Context, key Key) {
+	if rs, ok := e.store.(RecoveryStore); ok && e.store.Features().Recovery {
+		_, _ = rs.Requeue(ctx, key)
+	}
 }
 
 // settleable refuses results for steps that nobody is waiting for. A result of a

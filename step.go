@@ -28,7 +28,9 @@ type Effect struct {
 	// refusal (a declined card) is a result, not an error.
 	Send func(ctx context.Context, s Sending) ([]byte, error)
 	// Check asks the provider by Sending.Reference what became of earlier
-	// sends; nil when it cannot be asked.
+	// sends; nil when it cannot be asked. After an error the same bytes are sent
+	// again where Memory allows it, unless it is ErrOutcomeUnknown: then what
+	// was found is for a person to look at.
 	Check func(ctx context.Context, s Sending) (result []byte, found bool, err error)
 	// Memory is how long the provider remembers the derived key and answers a
 	// repeated send with the first result; 0 when it does not.
@@ -69,7 +71,15 @@ func NotAppliedError(err error) error { return &notAppliedError{err} }
 // IsNotApplied tells whether an error of Call or Step proves that the step had
 // no effect over all its sends. The refusal of a later send is a cause of doubt,
 // not such a proof.
-func IsNotApplied(err error) bool { return isNotApplied(err) && CodeOf(err) == "" }
+func IsNotApplied(err error) bool {
+	marked, ok := errors.AsType[*notAppliedError](err)
+	if !ok {
+		return false
+	}
+	outer, _ := errors.AsType[*Error](err)
+	inner, _ := errors.AsType[*Error](marked.error)
+	return outer == inner // no verdict of ours stands before the mark
+}
 
 type notAppliedError struct{ error }
 
@@ -94,6 +104,10 @@ func ReferenceFor(ctx context.Context, step, provider string) string {
 // known, Check is asked; else, while the provider remembers the derived key,
 // the same bytes are sent again under it; else ErrOutcomeUnknown is returned,
 // and the key goes in doubt when the handler returns (rule D4).
+//
+// A step that was proved to have had no effect is sent again under a new derived
+// key, unless an effect is recorded behind it: the handler went on from there,
+// and gets the same again, an error for which IsNotApplied is true.
 //
 // It needs a handler run by Engine.Steps. It refuses with ErrInTx while a
 // transaction is open: no network inside a transaction.
@@ -169,6 +183,11 @@ func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, err
 	case StepDone:
 		return prior.Result, nil
 	case StepNotApplied:
+		if next, on := c.a.wentOn(); on {
+			// The run that recorded it took this for an answer: sending now
+			// could have a second effect beside that of what came after it.
+			return nil, NotAppliedError(fmt.Errorf("step %v had no effect when it was tried, and step %v was begun after it", c.id, next))
+		}
 		return c.send(ctx, prior.Epoch+1)
 	case StepBegun:
 	}
@@ -183,6 +202,9 @@ func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, err
 		}
 		return c.send(ctx, prior.Epoch+1)
 	case checkUnknown:
+		if errors.Is(err, ErrOutcomeUnknown) {
+			return nil, c.unknown(err)
+		}
 	}
 	// The provider's memory is counted from the first send, as long as it may
 	// have been on its way, plus the time this send may still take.
@@ -313,10 +335,34 @@ func (c *effectCall) end(ctx context.Context, state StepState, result []byte) ([
 		return nil, c.unknown(fmt.Errorf("record end of step %s: %w", c.Name, err))
 	}
 	if !held {
+		if state == StepDone {
+			c.compare(context.WithoutCancel(ctx), result)
+		}
 		return nil, &Error{Code: CodeLeaseLost, Op: "end step " + c.Name, Operation: c.a.Operation(), Hint: "another attempt owns the key"}
 	}
 	c.a.ended(c.id, state, result)
 	return result, nil
+}
+
+// compare raises the alarm when the key was taken from the attempt and its step
+// settled otherwise than the provider says now. A step that is still open, or
+// ended the same way, is no contradiction: its present owner asks too.
+func (c *effectCall) compare(ctx context.Context, result []byte) {
+	ctx, cancel := context.WithTimeout(ctx, c.a.e.cfg.SettleTimeout)
+	defer cancel()
+	mine := c.a.recorded(c.id)
+	// Steps that cannot be read are taken for contrary: better one alarm too many.
+	steps, _ := c.a.e.store.(StepStore).Steps(ctx, c.a.owner.Key) //nolint:forcetypeassert // Engine.Steps checked it
+	for _, s := range steps {
+		same := s.State == StepBegun || (s.State == StepDone && bytes.Equal(s.Result, result))
+		if s.Name == c.id.name && s.Occurrence == c.id.occurrence && s.Epoch == mine.Epoch && same {
+			return
+		}
+	}
+	c.a.e.cfg.Observer.Observe(ctx, Event{
+		Kind: EventContradiction, Op: c.a.op.Name, Operation: c.a.Operation(), Fence: c.a.owner.Fence, Attempt: c.a.owner.Attempt,
+		Reason: fmt.Sprintf("step %v was settled otherwise while its result was on its way; compare both with the provider", c.id),
+	})
 }
 
 func (c *effectCall) unknown(err error) error {

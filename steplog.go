@@ -56,8 +56,8 @@ func (l *stepLog) next(name string) (stepID, *StepRecord) {
 	return id, prior
 }
 
-// leftOut is the first recorded step with an effect that a handler which is
-// about to answer has not asked for; false if there is none.
+// leftOut is the first recorded step with an effect that the handler has not
+// asked for yet; false if there is none.
 func (l *stepLog) leftOut() (stepID, bool) {
 	for _, id := range l.ahead {
 		if l.byID[id].State != StepNotApplied {
@@ -95,6 +95,14 @@ func (a *Attempt) enter(name string) (stepID, *StepRecord, error) {
 	}
 	a.log.running = true
 	return id, prior, nil
+}
+
+// wentOn is the first recorded effect behind the step that is under way; false if
+// there is none.
+func (a *Attempt) wentOn() (stepID, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.log.leftOut()
 }
 
 func (a *Attempt) leave() {
@@ -138,6 +146,24 @@ func (a *Attempt) note(id stepID, s *StepRecord) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.log.byID[id] = s
+}
+
+// result is what a step of the store has recorded; false if it has not run.
+func (a *Attempt) result(id stepID) ([]byte, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.log.byID[id]
+	if s == nil {
+		return nil, false
+	}
+	return s.Result, true
+}
+
+// recorded is what is known of a step that has begun.
+func (a *Attempt) recorded(id stepID) StepRecord {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return *a.log.byID[id]
 }
 
 func (a *Attempt) ended(id stepID, state StepState, result []byte) {

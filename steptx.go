@@ -54,13 +54,18 @@ func StepTx[Tx, T any](ctx context.Context, e *TxEngine[Tx], name string, fn fun
 	if prior != nil && prior.Provider != ProviderStore {
 		return value, a.changedTo(fmt.Sprintf("step %v writes to the store, the recorded one called %s", id, prior.Provider))
 	}
-	raw, err := runTxStep(ctx, e, a, id, func(ctx context.Context, tx Tx) ([]byte, error) {
-		v, err := fn(ctx, tx)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(v)
-	})
+	raw, recorded := a.result(id)
+	if !recorded {
+		raw, err = a.runTxStep(ctx, id, func(ctx context.Context) ([]byte, bool, error) {
+			return e.tx.StepTx(ctx, a.owner, TxStep{Name: id.name, Occurrence: id.occurrence}, func(ctx context.Context, tx Tx) ([]byte, error) {
+				v, err := fn(ctx, tx)
+				if err != nil {
+					return nil, err
+				}
+				return json.Marshal(v)
+			})
+		})
+	}
 	if err != nil {
 		return value, err
 	}
@@ -70,20 +75,17 @@ func StepTx[Tx, T any](ctx context.Context, e *TxEngine[Tx], name string, fn fun
 	return value, nil
 }
 
-// runTxStep runs the transaction, or finds it recorded.
-func runTxStep[Tx any](ctx context.Context, e *TxEngine[Tx], a *Attempt, id stepID, fn TxStepFunc[Tx]) ([]byte, error) {
-	if prior := a.log.byID[id]; prior != nil {
-		return prior.Result, nil
-	}
+// runTxStep runs the step's transaction and notes its result.
+func (a *Attempt) runTxStep(ctx context.Context, id stepID, commit func(ctx context.Context) (result []byte, held bool, err error)) ([]byte, error) {
 	if !a.enterTx() {
 		return nil, &Error{Code: CodeInTx, Op: "run step " + id.name, Operation: a.Operation(), Hint: "a transaction of this attempt is open already"}
 	}
 	defer a.leaveTx()
 	var result []byte
 	var held bool
-	uncertain, err := e.repeat(ctx, func(ctx context.Context) error {
+	uncertain, err := a.e.repeat(ctx, func(ctx context.Context) error {
 		var err error
-		result, held, err = e.tx.StepTx(ctx, a.owner, TxStep{Name: id.name, Occurrence: id.occurrence}, fn)
+		result, held, err = commit(ctx)
 		return err
 	})
 	switch {

@@ -117,7 +117,7 @@ func (r ClaimRequest) Validate() error {
 	if r.Lease <= 0 || r.Retention <= 0 {
 		return configError("ClaimRequest", "needs a positive lease and retention, got %v and %v", r.Lease, r.Retention)
 	}
-	if len(r.Resource) > maxResource || hasControl(r.Resource) || !utf8.ValidString(r.Resource) {
+	if !validResource(r.Resource) {
 		return configError("ClaimRequest.Resource", "must have at most %d printable characters", maxResource)
 	}
 	return r.Key.Validate()
@@ -134,6 +134,10 @@ func (r ClaimRequest) ValidateAtomic() error {
 
 // maxResource is the longest name of a resource, in bytes.
 const maxResource = 255
+
+func validResource(name string) bool {
+	return len(name) <= maxResource && !hasControl(name) && utf8.ValidString(name)
+}
 
 // Verdict is what became of a claim. A store decides in this order: absent or
 // expired (Won), the same attempt token (Won, or Replay once completed),
@@ -363,8 +367,9 @@ type StepEnd struct {
 //     store (its provider is not ProviderStore): money may have moved, and nobody
 //     was told. Where nothing has left, the caller's retry decides.
 //
-// Its first turn comes when the lease it was last claimed with has run out. Who
-// is given a key does not own it: it is claimed as ever, by fence.
+// Its first turn comes when the lease it was last claimed with has run out; a
+// claim never makes a turn come earlier, since who is given a key claims it as
+// ever, by fence, and the pause until its next turn must stand.
 type RecoveryStore interface {
 	// Due gives keys whose turn has come for at least DueRequest.Grace, those
 	// longest due first, and puts their next turn off, in one atomic step: of

@@ -212,6 +212,9 @@ func (s *Store) claimed(req onlyonce.ClaimRequest, old *row, as claimAs) (onlyon
 		claim.From = old.State
 		rec.Origin, rec.CreatedAt, rec.Attempts = old.Origin, old.CreatedAt, old.Attempts+1
 		next.turn = old.turn
+		if old.due.After(next.due) {
+			next.due = old.due // a turn that was given has put the next one off
+		}
 		if old.keep != nil {
 			next.keep = old.keep
 		}

@@ -1,6 +1,7 @@
 package oncehttp
 
 import (
+	"maps"
 	"net/http"
 	"time"
 
@@ -18,9 +19,9 @@ import (
 func (g *Guard) LookupHandler(authorize func(r *http.Request, record onlyonce.Record) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{door: &door{guard: g}, w: w, r: disbelieve(r)}
-		found, err := c.lookUpKey(authorize)
+		found, err := c.lookUpKey(authorize) //nolint:contextcheck // the call holds the request and its context
 		if err != nil {
-			c.refuse("", err)
+			c.refuse("", err) //nolint:contextcheck // as above
 			return
 		}
 		w.Header().Set("Cache-Control", "no-store")
@@ -33,9 +34,7 @@ func (g *Guard) LookupHandler(authorize func(r *http.Request, record onlyonce.Re
 
 // send writes an answer that is not stored.
 func send(w http.ResponseWriter, a onlyonce.Answer) {
-	for name, values := range a.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.Header)
 	w.WriteHeader(a.Status)
 	w.Write(a.Body) //nolint:errcheck // the caller is gone; there is nobody to tell
 }

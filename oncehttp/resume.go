@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -141,11 +142,12 @@ func (d *door) resume(ctx context.Context, due onlyonce.Due) (onlyonce.Result, e
 	if err := c.readBody(); err != nil {
 		return onlyonce.Result{}, err
 	}
-	work, err := c.check()
+	work, err := c.check() //nolint:contextcheck // the call holds the request and its context
 	if err != nil {
 		return onlyonce.Result{}, malformed(err)
 	}
-	return work(r.Context(), c.op, onlyonce.Request{Key: key, Canonical: c.canonical(), Keep: due.Keep})
+	req := onlyonce.Request{Key: key, Canonical: c.canonical(), Keep: due.Keep}
+	return work(r.Context(), c.op, req) //nolint:contextcheck // ctx, with the principal
 }
 
 // restored is the request that was kept.
@@ -163,8 +165,11 @@ func (d *door) restored(ctx context.Context, kept []byte) (*http.Request, error)
 			return nil, fmt.Errorf("restore principal: %w", err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, k.Method, k.URL, bytes.NewReader(k.Body))
+	r, err := http.NewRequestWithContext(ctx, k.Method, "/", bytes.NewReader(k.Body))
 	if err != nil {
+		return nil, err
+	}
+	if r.URL, err = url.ParseRequestURI(k.URL); err != nil { // as a server does
 		return nil, err
 	}
 	r.RequestURI, r.Pattern = k.URL, k.Pattern

@@ -47,6 +47,9 @@ func Steps[In any](g *Guard, route StepsRoute[In]) (http.Handler, error) {
 	if _, ok := g.engine.Store().(onlyonce.StepStore); !ok {
 		return nil, configError("engine", "has a store that keeps no steps: "+g.engine.Store().Features().Name)
 	}
+	if route.Resource != nil && !g.engine.Store().Features().Resources {
+		return nil, configError("engine", "has a store that guards no resources: "+g.engine.Store().Features().Name)
+	}
 	d, err := g.newDoor(route.Route)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,12 @@ const claimRounds = 4
 // without a lock, and write only when Judge says so. A key that this process
 // has met before is read first.
 //
+// Where a resource is named, its holder is read together with the key, as of one
+// moment, so that being told ResourceBusy takes two round trips at most. Of any
+// number that claim a free resource at once one gets it, whichever their keys. A
+// holder that completes in a transaction of its own holds until that commits, and
+// is not waited for.
+//
 // A crash before the reply leaves either nothing or a claim that this token
 // finds again.
 func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
@@ -35,9 +41,12 @@ type contender interface {
 	fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.Claim, error)
 	// try runs a statement that takes a row over, or finds no row.
 	try(ctx context.Context, st *stmt) error
-	// read reads the key, nil if there is none, outside of any snapshot that
-	// is older than the last try.
-	read(ctx context.Context, key onlyonce.Key) (*reading, error)
+	// read runs a statement that reads, outside of any snapshot that is older
+	// than the last try.
+	read(ctx context.Context, st *stmt) error
+	// takesHold: a claim takes hold of the resource that it names. One in a
+	// transaction only keeps what the row has, as nobody would see it do more.
+	takesHold() bool
 }
 
 // alone contends by single statements.
@@ -49,20 +58,23 @@ func (a alone) fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyonce.
 	return a.s.insert(ctx, req, a)
 }
 
-func (a alone) try(ctx context.Context, st *stmt) error { return a.s.write(ctx, "claim key", st) }
-
-func (a alone) read(ctx context.Context, key onlyonce.Key) (*reading, error) {
-	row := &keyRow{}
-	st := a.s.readStmt(key.Digest(), row)
-	if err := a.s.query(ctx, "read key", st); err != nil {
-		return nil, err
+// try finds no row as well when another key was faster to take hold of the
+// resource.
+func (a alone) try(ctx context.Context, st *stmt) error {
+	err := a.s.write(ctx, "claim key", st)
+	if lostResource(err) {
+		return nil
 	}
-	return row.found(st, key)
+	return err
 }
 
+func (a alone) read(ctx context.Context, st *stmt) error { return a.s.query(ctx, "read key", st) }
+
+func (a alone) takesHold() bool { return true }
+
 // contend claims. Of any number of simultaneous claims of a free key one goes
-// through: a try fails only if the row has changed, or if a transaction holds
-// the key's lock, and the last one to try changes the row.
+// through: a try fails only if the row has changed, if a transaction holds the
+// key's lock, or if the resource is held, and the last one to try changes the row.
 func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c contender) (onlyonce.Claim, error) {
 	d := req.Key.Digest()
 	known, inserted := s.seen.has(d), false
@@ -75,7 +87,7 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c conten
 			if found {
 				continue // it has just changed, or a transaction holds its lock
 			}
-			if inserted {
+			if inserted && req.Resource == "" {
 				break
 			}
 		}
@@ -97,8 +109,13 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c conten
 // consider reads the key and claims it if it may be claimed. Without a verdict
 // there was no row, or the claim has lost a race.
 func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c contender) (claim onlyonce.Claim, found bool, err error) {
-	old, err := c.read(ctx, req.Key)
-	if err != nil || old == nil {
+	at, err := s.see(ctx, c, req.Key, req.Resource)
+	if err != nil {
+		return claim, false, err
+	}
+	old := at.key
+	if old == nil {
+		claim, err = s.heldBy(ctx, c, at.holder)
 		return claim, false, err
 	}
 	s.seen.add(req.Key.Digest())
@@ -110,7 +127,20 @@ func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c conte
 		}
 		return claim, true, nil
 	}
-	next, st := s.takeover(req, old.Record, verdict)
+	if verdict == onlyonce.Resumed && req.Resource == "" && old.Resource != "" {
+		req.Resource = old.Resource
+		if !old.Holds { // it let go of it, so another may have it
+			again, err := s.see(ctx, c, req.Key, req.Resource)
+			if err != nil {
+				return claim, true, err
+			}
+			at.holder = again.holder
+		}
+	}
+	if claim, err = s.heldBy(ctx, c, at.holder); err != nil || claim.Verdict != 0 {
+		return claim, true, err
+	}
+	next, st := s.takeover(req, old.Record, taking{verdict, c.takesHold() || old.Holds})
 	st.sql = c.sql().takeKey
 	if err := c.try(ctx, st); err != nil || !st.found {
 		return claim, true, err
@@ -125,10 +155,11 @@ func owning(c *onlyonce.Claim) onlyonce.Claim {
 }
 
 // claimed is the record that a claim makes, but for what the database adds.
-func claimed(req onlyonce.ClaimRequest) onlyonce.Record {
+func claimed(req onlyonce.ClaimRequest, resource string, holds bool) onlyonce.Record {
 	return onlyonce.Record{
 		Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint, State: onlyonce.InProgress,
 		Attempt: req.Attempt, Abandon: req.Abandon, Retention: duration(micros(req.Retention)),
+		Resource: resource, Holds: holds && resource != "",
 	}
 }
 
@@ -148,19 +179,30 @@ func (s *Store) rowArgs(req onlyonce.ClaimRequest, more ...any) []any {
 
 // insert claims a fresh key by inserting its row.
 func (s *Store) insert(ctx context.Context, req onlyonce.ClaimRequest, c contender) (*onlyonce.Claim, error) {
-	claim := &onlyonce.Claim{Verdict: onlyonce.Won, Record: claimed(req), Remaining: req.Lease}
-	st := &stmt{sql: c.sql().insertKey, args: s.rowArgs(req, s.lock(req.Key.Digest())), dest: claimDest(&claim.Record)}
+	claim := &onlyonce.Claim{Verdict: onlyonce.Won, Record: claimed(req, req.Resource, true), Remaining: req.Lease}
+	st := &stmt{
+		sql:  c.sql().insertKey,
+		args: s.rowArgs(req, s.lock(req.Key.Digest()), req.Resource, digestOf(claim.Record), req.Keep),
+		dest: claimDest(&claim.Record),
+	}
 	if err := c.try(ctx, st); err != nil || !st.found {
 		return nil, err
 	}
 	return claim, nil
 }
 
+// taking is how a row that was judged is taken over.
+type taking struct {
+	verdict onlyonce.Verdict
+	// holds: the resource that the claim names is held.
+	holds bool
+}
+
 // takeover makes the claimer the owner of a row that was judged. Its statement
 // is takeKey in one of its forms.
-func (s *Store) takeover(req onlyonce.ClaimRequest, old onlyonce.Record, verdict onlyonce.Verdict) (*onlyonce.Claim, *stmt) {
-	claim := &onlyonce.Claim{Verdict: verdict, Record: claimed(req), Remaining: req.Lease}
-	if verdict == onlyonce.Resumed {
+func (s *Store) takeover(req onlyonce.ClaimRequest, old onlyonce.Record, as taking) (*onlyonce.Claim, *stmt) {
+	claim := &onlyonce.Claim{Verdict: as.verdict, Record: claimed(req, req.Resource, as.holds), Remaining: req.Lease}
+	if as.verdict == onlyonce.Resumed {
 		claim.From = old.State
 	}
 	d, fp := req.Key.Digest(), req.Fingerprint
@@ -168,7 +210,8 @@ func (s *Store) takeover(req onlyonce.ClaimRequest, old onlyonce.Record, verdict
 		d[:], s.lock(d), micros(req.Retention), fp.Version.Form, int16(req.Abandon),
 		req.Operation, fp.Version.Secret, fp.Version.Policy, fp.Sum[:], notNil(fp.Parts),
 		s.now(), micros(req.Lease), req.Attempt[:],
-		old.Fence, old.Attempt[:], numberOf(old.State), old.LeaseEnd, verdict == onlyonce.Won,
+		old.Fence, old.Attempt[:], numberOf(old.State), old.LeaseEnd, as.verdict == onlyonce.Won,
+		req.Resource, digestOf(claim.Record), req.Keep,
 	}}
 }
 

@@ -19,13 +19,13 @@ type Config struct {
 	// SkipMigrate leaves the tables as they are. Default: Open brings them up to
 	// date, which needs no more than data rights once they are. New never does.
 	SkipMigrate bool
-	// Isolation is that of the transactions of Atomic and Finish: read
+	// Isolation is that of the transactions of Atomic, Finish and StepTx: read
 	// committed (the default), repeatable read or serializable. With the last
 	// two a renewal or a duplicate at the wrong moment ends in ErrConflict,
 	// and the engine repeats the handler. Claims and everything else that is
 	// one statement always run in read committed.
 	Isolation pgx.TxIsoLevel
-	// StatementTimeout bounds each statement of Atomic, Finish and Sweep.
+	// StatementTimeout bounds each statement of Atomic, Finish, StepTx and Sweep.
 	// Default 30 s; negative leaves the session's setting.
 	StatementTimeout time.Duration
 	// LockTimeout bounds each wait for a lock in them; what runs into it is

@@ -21,6 +21,12 @@ func writes(ctx context.Context, tx pgx.Tx) (*onlyonce.Answer, error) {
 	return &a, err
 }
 
+// reservesCharge is a step's code with one statement.
+func reservesCharge(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+	_, err := writes(ctx, tx)
+	return []byte("ok"), err
+}
+
 // chargesTable is what the handlers of these tests write to.
 const chargesTable = `CREATE TABLE charges (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ref text NOT NULL, amount bigint NOT NULL)`
 
@@ -40,6 +46,11 @@ func TestRoundTrips(t *testing.T) {
 		resumable := func() onlyonce.Owner {
 			return want(t, s, key(), onlyonce.Won).Record.Owner()
 		}
+		holding := func() onlyonce.ClaimRequest {
+			req := key()
+			req.Resource, req.Keep, req.Lease = req.Key.Value, []byte("request"), time.Hour
+			return req
+		}
 		foreign := func() onlyonce.ClaimRequest {
 			req := key()
 			complete(t, warm, want(t, warm, req, onlyonce.Won).Record.Owner())
@@ -54,6 +65,49 @@ func TestRoundTrips(t *testing.T) {
 			{"claim_of_a_fresh_key", 1, func() func() error {
 				req := key()
 				return func() error { want(t, s, req, onlyonce.Won); return nil }
+			}},
+			{"claim_of_a_resource", 1, func() func() error {
+				req := holding()
+				return func() error { want(t, s, req, onlyonce.Won); return nil }
+			}},
+			{"claim_of_a_resource_that_is_held", 2, func() func() error {
+				req := holding()
+				want(t, s, req, onlyonce.Won)
+				rival := key()
+				rival.Resource = req.Resource
+				return func() error { want(t, s, rival, onlyonce.ResourceBusy); return nil }
+			}},
+			{"takeover_with_a_resource", 2, func() func() error {
+				req := holding()
+				_, err := s.Release(ctx, want(t, s, req, onlyonce.Won).Record.Owner(), "r")
+				return func() error { want(t, s, again(req), onlyonce.Resumed); return err }
+			}},
+			{"complete_a_holder", 1, func() func() error {
+				o := want(t, s, holding(), onlyonce.Won).Record.Owner()
+				return func() error { complete(t, s, o); return nil }
+			}},
+			{"step_in_a_transaction_with_one_statement", 3, func() func() error {
+				o := resumable()
+				return func() error { _, _, err := s.StepTx(ctx, o, reserve, reservesCharge); return err }
+			}},
+			{"due_as_many_as_asked_for", 1, func() func() error {
+				req := holding()
+				req.Lease = time.Microsecond
+				want(t, s, req, onlyonce.Won)
+				return func() error {
+					due, err := s.Due(ctx, onlyonce.DueRequest{Limit: 1, Pause: time.Hour, MaxPause: time.Hour})
+					if len(due) != 1 {
+						t.Errorf("%d due, want 1", len(due))
+					}
+					return err
+				}
+			}},
+			{"due_none", 2, func() func() error {
+				return func() error { _, err := s.Due(ctx, dueNow); return err }
+			}},
+			{"requeue", 1, func() func() error {
+				o := want(t, s, holding(), onlyonce.Won).Record.Owner()
+				return func() error { _, err := s.Requeue(ctx, o.Key); complete(t, warm, o); return err }
 			}},
 			{"replay_of_a_key_met_before", 1, func() func() error {
 				req := key()
@@ -183,9 +237,24 @@ func TestWrites(t *testing.T) {
 	if leased/keys > 820 || atomic/keys > 800 {
 		t.Errorf("a key costs more WAL than it should: %d and %d bytes", leased/keys, atomic/keys)
 	}
+	for _, index := range []string{"onlyonce_keys_holds", "onlyonce_keys_due"} {
+		if n := one[int64](t, pool, `SELECT pg_relation_size($1::text::regclass) / 8192`, index); n != 1 {
+			t.Errorf("%s has %d pages: a key that holds and keeps nothing touched it", index, n)
+		}
+	}
 	if share := hotShare(t, pool, s); share < 0.95 {
 		t.Errorf("%.0f%% of completions were heap-only updates", share*100)
 	}
+	s = migrated(t, dsn, pgstore.Config{})
+	full := walOf(t, pool, func() {
+		for range keys {
+			n++
+			req := keeping(fmt.Sprint("k", n))
+			req.Resource = fmt.Sprint("order/", n)
+			complete(t, s, want(t, s, req, onlyonce.Won).Record.Owner())
+		}
+	})
+	t.Logf("WAL a key that holds a resource and keeps a request: %d bytes", full/keys)
 }
 
 // hotShare closes the store, so that its sessions report, and tells which share

@@ -30,8 +30,12 @@ const (
 	classOperatorAction = "57P" // shut down, terminated, crashed
 )
 
-// keysIndex is the constraint that makes digests unique.
-const keysIndex = "onlyonce_keys_pkey"
+// What makes digests of keys, held resources and steps unique.
+const (
+	keysIndex  = "onlyonce_keys_pkey"
+	holdsIndex = "onlyonce_keys_holds"
+	stepsIndex = "onlyonce_steps_pkey"
+)
 
 // fate is what an error may have left behind.
 type fate int
@@ -161,6 +165,15 @@ func noConnection(ctx context.Context, err error) error {
 		failed = false
 	}
 	return &notSentError{err: err, unreachable: failed && ctx.Err() == nil}
+}
+
+// lostResource tells whether another key was faster to take hold of a resource.
+func lostResource(err error) bool { return notUnique(err, holdsIndex) }
+
+// notUnique tells whether the server refused a row because of this index.
+func notUnique(err error, index string) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == stateUnique && e.ConstraintName == index
 }
 
 // hasState tells whether the server answered with this SQLSTATE.

@@ -15,6 +15,8 @@ func SQLOf(s *Store) map[string]string {
 		"insertKey": q.single.insertKey, "readKey": q.readKey, "takeKey": q.single.takeKey, "renewKey": q.renewKey,
 		"absentKey": q.absentKey, "insertAnswer": q.insertAnswer,
 		"completeKey": q.completeKey, "finishKey": q.finishKey, "ownedKey": q.ownedKey, "releaseKey": q.releaseKey, "parkKey": q.parkKey,
+		"readBoth": q.readBoth, "letGoKey": q.letGoKey, "lookStep": q.lookStep, "addStep": q.addStep,
+		"giveTurns": q.giveTurns, "putOff": q.putOff, "kept": q.kept, "requeue": q.requeue,
 		"listKeys": q.listKeys, "listDoubt": q.listDoubt, "beginStep": q.beginStep, "endStep": q.endStep, "steps": q.steps,
 		"deleteExpired": q.deleteExpired, "lockAbandoned": q.lockAbandoned,
 		"decideAbandoned": q.decideAbandoned, "deleteExpiredSteps": q.deleteExpiredSteps,

@@ -188,6 +188,13 @@ func TestLostReplies(t *testing.T) {
 	lost("end step", "UPDATE onlyonce_steps", func() error {
 		return must(s.EndStep(ctx, owner, onlyonce.StepEnd{Name: "s", State: onlyonce.StepDone}))
 	})
+	lost("step in a transaction", "\x00commit\x00", func() error {
+		result, held, err := s.StepTx(ctx, owner, onlyonce.TxStep{Name: "tx"}, func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+			_, err := writes(ctx, tx)
+			return []byte("result"), err
+		})
+		return must(held && string(result) == "result", err)
+	})
 	lost("renew", "SET lease_end", func() error { return must(s.Renew(ctx, owner, time.Minute)) })
 	lost("park", "SET state = 4", func() error { return must(s.Park(ctx, onlyonce.ParkRequest{Owner: owner, Reason: "r"})) })
 	lost("complete", "SET state = 2", func() error {
@@ -206,9 +213,42 @@ func TestLostReplies(t *testing.T) {
 		c, _, err := s.Atomic(ctx, once, writes)
 		return must(c.Verdict.Owns() || (c.Verdict == onlyonce.Replay && c.Record.Attempt == once.Attempt), err)
 	})
+	keep, rival := keeping("keep"), naming("r", "rival")
+	keep.Resource = "r"
+	lost("claim that keeps and holds", "INSERT INTO onlyonce_keys", func() error {
+		c, err := s.Claim(ctx, keep)
+		return must(c.Verdict == onlyonce.Won && c.Record.Holds, err)
+	})
+	lost("requeue", "SET turn = NULL", func() error { return must(s.Requeue(ctx, keep.Key)) })
+	exec(t, pool, `UPDATE onlyonce_keys SET state = 3, expires_at = now() - interval '1 hour' WHERE key = 'keep'`)
+	lost("let go of resource", "SET holds = NULL", func() error {
+		c, err := s.Claim(ctx, rival)
+		return must(c.Verdict == onlyonce.Won, err)
+	})
 	lost("setting", "INSERT INTO onlyonce_settings", func() error { _, err := s.AddSetting(ctx, "k", "i", []byte("v")); return err })
-	if n := one[int](t, pool, `SELECT count(*) FROM charges`); n != 2 {
-		t.Errorf("%d charges, want one of finish and one of atomic", n)
+	if n := one[int](t, pool, `SELECT count(*) FROM charges`); n != 3 {
+		t.Errorf("%d charges, want one of a step, one of finish and one of atomic", n)
+	}
+}
+
+// A turn whose reply is lost is lost; the key comes again after its pause.
+func TestLostTurn(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.Postgres(t)
+	s, w := wired(t, with(t, dsn, "default_query_exec_mode", "exec"), pgstore.Config{})
+	req := keeping("k")
+	req.Lease = time.Microsecond
+	want(t, s, req, onlyonce.Won)
+	w.loseReplyTo("SET turn = coalesce")
+	if due, err := s.Due(t.Context(), dueNow); !errors.Is(err, onlyonce.ErrUncertain) {
+		t.Errorf("due: %+v, %v, want uncertain", due, err)
+	}
+	if due, err := s.Due(t.Context(), dueNow); err != nil || len(due) != 0 {
+		t.Errorf("due again: %+v, %v, want nothing yet", due, err)
+	}
+	exec(t, admin(t, dsn), `UPDATE onlyonce_keys SET turn_at = turn_at - interval '1 hour', due_at = due_at - interval '1 hour'`)
+	if due, err := s.Due(t.Context(), dueNow); err != nil || len(due) != 1 || due[0].Turn != 2 {
+		t.Errorf("due after the pause: %+v, %v", due, err)
 	}
 }
 
@@ -254,6 +294,10 @@ func TestNothingWasSent(t *testing.T) {
 		"steps":    func(ctx context.Context) error { _, err := s.Steps(ctx, owner.Key); return err },
 		"atomic":   func(ctx context.Context) error { _, _, err := s.Atomic(ctx, request("k"), answers); return err },
 		"finish":   func(ctx context.Context) error { _, err := s.Finish(ctx, owner, answers); return err },
+		"step":     func(ctx context.Context) error { _, _, err := s.StepTx(ctx, owner, reserve, reserves("k")); return err },
+		"due":      func(ctx context.Context) error { _, err := s.Due(ctx, dueNow); return err },
+		"kept":     func(ctx context.Context) error { _, _, err := s.Kept(ctx, owner.Key); return err },
+		"requeue":  func(ctx context.Context) error { _, err := s.Requeue(ctx, owner.Key); return err },
 		"sweep":    func(ctx context.Context) error { _, err := s.Sweep(ctx, batch); return err },
 		"migrate":  s.Migrate,
 	} {

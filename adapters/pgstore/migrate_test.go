@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,9 @@ func apply(t *testing.T, pool *pgxpool.Pool, direction string) {
 	files, err := fs.Glob(pgstore.Migrations(), "*."+direction+".sql")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
+	}
+	if direction == "down" {
+		slices.Reverse(files)
 	}
 	for _, f := range files {
 		sql, err := fs.ReadFile(pgstore.Migrations(), f)
@@ -86,8 +90,8 @@ func TestMigratorsAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := one[int](t, admin(t, dsn), `SELECT count(*) FROM pay.onlyonce_migrations`); n != 1 {
-		t.Errorf("%d migrations recorded, want 1", n)
+	if n := one[int](t, admin(t, dsn), `SELECT count(*) FROM pay.onlyonce_migrations`); n != 2 {
+		t.Errorf("%d migrations recorded, want 2", n)
 	}
 }
 

@@ -112,6 +112,29 @@ func plannedEachTime(name string) bool {
 	return strings.HasPrefix(name, "list") || strings.HasPrefix(name, "deleteExpired") || strings.HasSuffix(name, "Abandoned")
 }
 
+// literal puts arguments, each with its type, in the place of parameters.
+func literal(sql, args string) string {
+	for i, arg := range strings.Split(args, ", ") {
+		value, kind, _ := strings.Cut(arg, "::")
+		sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d::%s", i+1, kind), value+"::"+kind)
+	}
+	return sql
+}
+
+// explain gives the plan that an EXPLAIN prints.
+func explain(t *testing.T, pool *pgxpool.Pool, sql string) string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Listing is planned for its filter.
 func TestPlansOfLists(t *testing.T) {
 	t.Parallel()
@@ -132,20 +155,7 @@ func TestPlansOfLists(t *testing.T) {
 			"listKeys":  {`'\x80'::bytea, 0::smallint, ''::text, 101::bigint, NULL::timestamptz`, "onlyonce_keys_pkey"},
 			"listDoubt": {`'\x80'::bytea, ''::text, 101::bigint, NULL::timestamptz`, "onlyonce_keys_doubt"},
 		} {
-			sql := pgstore.SQLOf(s)[name]
-			for i, arg := range strings.Split(tt.args, ", ") {
-				value, kind, _ := strings.Cut(arg, "::")
-				sql = strings.ReplaceAll(sql, fmt.Sprintf("$%d::%s", i+1, kind), value+"::"+kind)
-			}
-			rows, err := pool.Query(t.Context(), "EXPLAIN "+sql, pgx.QueryExecModeSimpleProtocol)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p := strings.Join(lines, "\n"); !strings.Contains(p, tt.index) {
+			if p := explain(t, pool, "EXPLAIN "+literal(pgstore.SQLOf(s)[name], tt.args)); !strings.Contains(p, tt.index) {
 				t.Errorf("%s (analysed %v) does not use %s:\n%s", name, analyzed, tt.index, p)
 			}
 		}

@@ -1,10 +1,12 @@
 package pgstore
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -74,7 +76,8 @@ func (r *keyRow) dest() []any {
 		&rec.Fingerprint.Version.Form, &rec.Fingerprint.Version.Secret, &rec.Fingerprint.Version.Policy,
 		&r.sum, &rec.Fingerprint.Parts, &r.state, &rec.Fence, &rec.Origin,
 		&r.attempt, &rec.Attempts, &r.takenFrom, &r.abandon, &rec.Reason, &r.status, &r.header, &r.body,
-		&r.retention, &rec.CreatedAt, &rec.LeaseEnd, &r.completed, &r.expires, &r.now,
+		&r.retention, &rec.CreatedAt, &rec.LeaseEnd, &r.completed, &r.expires,
+		&rec.Resource, &rec.Holds, &r.now,
 	}
 }
 
@@ -118,12 +121,43 @@ type stmt struct {
 	sql  string
 	args []any
 	dest []any
+	// each is called behind every row that was put there; nil: there is one at
+	// most.
+	each func() error
 	// found is set when there was a row.
 	found bool
 }
 
 // queue adds the statement to a batch.
-func (st *stmt) queue(b *pgx.Batch) { b.Queue(st.sql, st.args...).QueryRow(st.read) }
+func (st *stmt) queue(b *pgx.Batch) {
+	q := b.Queue(st.sql, st.args...)
+	if st.each != nil {
+		q.Query(st.readAll)
+		return
+	}
+	q.QueryRow(st.read)
+}
+
+// on runs the statement by itself.
+func (st *stmt) on(ctx context.Context, conn *pgxpool.Conn) error {
+	if st.each == nil {
+		return st.read(conn.QueryRow(ctx, st.sql, st.args...))
+	}
+	rows, err := conn.Query(ctx, st.sql, st.args...)
+	if err != nil {
+		return err
+	}
+	return st.readAll(rows)
+}
+
+// readAll scans the rows, one after the other.
+func (st *stmt) readAll(rows pgx.Rows) error {
+	_, err := pgx.ForEachRow(rows, st.dest, func() error {
+		st.found = true
+		return st.each()
+	})
+	return err
+}
 
 // read scans the row, if there is one.
 func (st *stmt) read(row pgx.Row) error {
@@ -150,17 +184,38 @@ type reading struct {
 }
 
 // found makes a record of the row that st has read under key; nil if there was
-// none. Another key under the same digest is an error, never a match.
+// none.
 func (r *keyRow) found(st *stmt, key onlyonce.Key) (*reading, error) {
 	if !st.found {
 		return nil, nil
 	}
+	return r.of(key)
+}
+
+// of makes a record of the row that was read under key. Another key under the same
+// digest is an error, never a match.
+func (r *keyRow) of(key onlyonce.Key) (*reading, error) {
+	read, err := r.reading()
+	if err == nil && read.Key != key {
+		return nil, fmt.Errorf("read key %s: the row under its digest belongs to another key", key.Operation())
+	}
+	return read, err
+}
+
+// holder makes a record of the row that holds the digest of the scope's resource.
+// Another resource under the same digest is an error: it is not known to be busy.
+func (r *keyRow) holder(scope, resource string) (*reading, error) {
+	read, err := r.reading()
+	if err == nil && (read.Key.Scope != scope || read.Resource != resource) {
+		return nil, fmt.Errorf("read holder of a resource: the row under its digest, of %s, names another", read.Key.Operation())
+	}
+	return read, err
+}
+
+func (r *keyRow) reading() (*reading, error) {
 	rec, err := r.record()
 	if err != nil {
 		return nil, err
-	}
-	if rec.Key != key {
-		return nil, fmt.Errorf("read key %s: the row under its digest belongs to another key", key.Operation())
 	}
 	read := &reading{Record: rec, now: r.now}
 	if r.takenFrom != 0 {

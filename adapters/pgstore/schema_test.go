@@ -33,6 +33,14 @@ func TestImpossibleRowsAreRefused(t *testing.T) {
 		"fp_sum = '\\x00'",
 		"retention = 0",
 		"scope = ''",
+		"holds = digest",                  // no resource
+		"resource = 'r', holds = '\\x00'", // no digest
+		"keep = 'x'",                      // kept, and never due
+		"keep = 'x', turn_at = now()",     // likewise
+		"keep = 'x', due_at = now()",      // likewise
+		"due_at = now(), turn_at = now()", // due, and nothing kept
+		"turn = -1",                       // fewer turns than one
+		"keep = 'x', turn_at = now(), due_at = now() - interval '1 hour'", // due before its turn
 	} {
 		_, err := pool.Exec(t.Context(), `UPDATE onlyonce_keys SET `+set)
 		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.HasPrefix(e.Code, "23") {

@@ -96,7 +96,7 @@ func (s *Store) single(ctx context.Context, st *stmt) error {
 		if err := usable(conn); err != nil {
 			return err
 		}
-		return st.read(conn.QueryRow(ctx, st.sql, st.args...))
+		return st.on(ctx, conn)
 	}
 	x := &session{s: s, conn: conn}
 	defer x.close(ctx)
@@ -235,15 +235,12 @@ func (x *session) alive() bool {
 	return status == 'T' || status == 'E'
 }
 
-// read ends a transaction that has lost its claim, then reads the key.
-func (x *session) read(ctx context.Context, key onlyonce.Key) (*reading, error) {
-	row := &keyRow{}
-	st := x.s.readStmt(key.Digest(), row)
-	if err := x.rollback(ctx, st); err != nil {
-		return nil, classify("read key", err, undone)
-	}
-	return row.found(st, key)
+// read ends a transaction that has lost its claim, then reads.
+func (x *session) read(ctx context.Context, st *stmt) error {
+	return classify("read key", x.rollback(ctx, st), undone)
 }
+
+func (x *session) takesHold() bool { return false }
 
 func (x *session) sql() claimStatements { return x.s.sql.inTx }
 
@@ -251,6 +248,9 @@ func (x *session) sql() claimStatements { return x.s.sql.inTx }
 func (x *session) try(ctx context.Context, st *stmt) error {
 	err := x.begin(ctx, x.s.cfg.Isolation, st)
 	x.claimed = st.found
+	if lostResource(err) {
+		return nil
+	}
 	return classify("claim key", err, undone)
 }
 
@@ -270,7 +270,7 @@ func (x *session) fresh(ctx context.Context, req onlyonce.ClaimRequest) (*onlyon
 		return nil, classify("claim key", err, undone)
 	}
 	x.claimed, x.promised = true, &req
-	rec := claimed(req)
+	rec := claimed(req, "", false)
 	rec.Fence = onlyonce.NextFence(0, now)
 	rec.Origin, rec.Attempts, rec.CreatedAt, rec.LeaseEnd = rec.Fence, 1, now, now.Add(duration(micros(req.Lease)))
 	return &onlyonce.Claim{Verdict: onlyonce.Won, Record: rec, Remaining: req.Lease}, nil

@@ -59,7 +59,8 @@ func (c *completion) settled() onlyonce.Settled {
 }
 
 // Complete stores the answer, unless the owner has lost the key. Repeated, the
-// first answer stands. After ErrUncertain it is to be repeated.
+// first answer stands. After ErrUncertain it is to be repeated. With the answer
+// the resource is free and the kept request gone.
 func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	c := s.completion(owner, answer)
 	if err := s.write(ctx, "complete key", c.stmt); err != nil {
@@ -68,7 +69,7 @@ func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyo
 	if c.found {
 		return c.settled(), nil
 	}
-	rec, err := alone{s}.read(ctx, owner.Key)
+	rec, err := s.read(ctx, alone{s}, owner.Key)
 	return settledBefore(rec, owner), err
 }
 
@@ -81,7 +82,9 @@ func settledBefore(rec *reading, owner onlyonce.Owner) onlyonce.Settled {
 	return onlyonce.Settled{Held: true, ExpiresAt: rec.ExpiresAt}
 }
 
-// Release frees the key, unless the owner has lost it or is done with it.
+// Release frees the key, unless the owner has lost it or is done with it, and with
+// it the resource; the kept request goes. Behind a step that is begun or done all
+// of it stays. Repeating it is harmless.
 func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
 	st := s.owned(s.sql.releaseKey, owner, printable(reason), s.now(), micros(onlyonce.FreedStepRetention))
 	if err := s.write(ctx, "release key", st); err != nil || st.found {
@@ -90,7 +93,8 @@ func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string
 	return s.isIn(ctx, owner, onlyonce.FailedRetryable)
 }
 
-// Park puts the key in doubt, unless the owner has lost it or is done with it.
+// Park puts the key in doubt, unless the owner has lost it or is done with it. It
+// keeps its resource and its request. Repeating it is harmless.
 func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, error) {
 	st := s.owned(s.sql.parkKey, park.Owner, printable(park.Reason), park.LeaseOver, s.now())
 	if err := s.write(ctx, "park key", st); err != nil || st.found {
@@ -102,7 +106,7 @@ func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, erro
 // isIn tells whether the owner's key is in a state already: a write that
 // changed nothing was then a repeated one.
 func (s *Store) isIn(ctx context.Context, owner onlyonce.Owner, state onlyonce.State) (bool, error) {
-	rec, err := alone{s}.read(ctx, owner.Key)
+	rec, err := s.read(ctx, alone{s}, owner.Key)
 	return rec != nil && rec.State == state && rec.Owner() == owner, err
 }
 

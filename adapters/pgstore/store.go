@@ -10,6 +10,11 @@
 // the schema's name, in the space of locks with one bigint key. Transactions
 // hold it alone, single claims share it.
 //
+// Who has a resource is decided by a unique index, which only claims that name one
+// touch; a claim that finds it held costs two round trips at most and waits for
+// nobody. What is kept of requests is in one index as well, which recoverers read
+// in the order in which turns come.
+//
 // It needs SELECT, INSERT, UPDATE and DELETE on its tables; only making them
 // (Migrate) needs more. It works with a pool of one connection, behind
 // PgBouncer in transaction mode (see Config.QueryExecMode), and with sessions
@@ -51,6 +56,7 @@ var (
 	_ onlyonce.StepStore       = (*Store)(nil)
 	_ onlyonce.SettingStore    = (*Store)(nil)
 	_ onlyonce.OperatorStore   = (*Store)(nil)
+	_ onlyonce.RecoveryStore   = (*Store)(nil)
 )
 
 // Open connects to the database that url names, with a pool of the Store's own,
@@ -116,12 +122,12 @@ func (s *Store) Close() error {
 
 // Features says what is promised.
 func (s *Store) Features() onlyonce.Features {
-	return onlyonce.Features{Name: "postgres", Durable: true, Transactions: true, Steps: true}
+	return onlyonce.Features{Name: "postgres", Durable: true, Transactions: true, Steps: true, Resources: true, Recovery: true}
 }
 
-// Get reads a record.
+// Get reads a record; false if there is none or it has expired. It takes no lock.
 func (s *Store) Get(ctx context.Context, key onlyonce.Key) (onlyonce.Record, bool, error) {
-	rec, err := alone{s}.read(ctx, key)
+	rec, err := s.read(ctx, alone{s}, key)
 	if err != nil || rec == nil || rec.Expired(rec.now) {
 		return onlyonce.Record{}, false, err
 	}

@@ -147,7 +147,8 @@ func (w *sweep) decide(ctx context.Context, win window) (n int, last int64, err 
 		return 0, 0, err
 	}
 	err = w.x.tx.QueryRow(ctx, s.sql.decideAbandoned, pgx.QueryExecModeExec, digests, w.now,
-		onlyonce.ReasonAbandoned, onlyonce.ReasonUnfinishedStep, onlyonce.ReasonSweptFree, onlyonce.ReasonUnansweredStep).Scan(&w.res.Freed, &w.res.Parked)
+		onlyonce.ReasonAbandoned, onlyonce.ReasonUnfinishedStep, onlyonce.ReasonSweptFree, onlyonce.ReasonUnansweredStep,
+		micros(onlyonce.FreedStepRetention)).Scan(&w.res.Freed, &w.res.Parked)
 	return len(digests), last, err
 }
 

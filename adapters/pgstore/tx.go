@@ -18,11 +18,15 @@ import (
 // knows who does: retries of a settled key that meet each other all hear what
 // became of it.
 //
+// A key that was freed with a resource may have it back only when no other key
+// holds it. The transaction takes hold of nothing, but what its row holds already
+// it holds until the commit.
+//
 // While fn runs it holds one connection, so fn must not use the Store for
 // anything but CompleteTx on its own tx when the pool has one connection only.
 func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
 	var none onlyonce.Settled
-	if err := req.Validate(); err != nil {
+	if err := errors.Join(req.Validate(), req.ValidateAtomic()); err != nil {
 		return onlyonce.Claim{}, none, err
 	}
 	if s.open.has(req.Key.Digest()) { // without a connection, of which there may be one
@@ -52,7 +56,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 			return claim, none, classify("begin transaction", err, undone)
 		}
 	}
-	answer, err := x.run(ctx, fn)
+	answer, err := run(ctx, x, fn)
 	if err != nil || answer == nil {
 		return claim, none, err
 	}
@@ -105,7 +109,7 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 	case state == completed:
 		return onlyonce.Settled{Held: true, ExpiresAt: expires.UTC()}, nil
 	}
-	answer, err := x.run(ctx, fn)
+	answer, err := run(ctx, x, fn)
 	if err != nil {
 		return x.failed(ctx, owner, err)
 	}
@@ -119,15 +123,15 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 // same owner, whose reply was lost, has come to its commit meanwhile: what it
 // wrote is then there already.
 func (x *session) failed(ctx context.Context, owner onlyonce.Owner, failure error) (onlyonce.Settled, error) {
-	rec, err := x.read(context.WithoutCancel(ctx), owner.Key)
+	rec, err := x.s.read(context.WithoutCancel(ctx), x, owner.Key)
 	if settled := settledBefore(rec, owner); err == nil && settled.Held {
 		return settled, nil
 	}
 	return onlyonce.Settled{}, failure
 }
 
-// run runs the handler. A nil answer without an error: there is none.
-func (x *session) run(ctx context.Context, fn onlyonce.TxFunc[pgx.Tx]) (*onlyonce.Answer, error) {
+// run runs a handler, whose answer is nil where there is none.
+func run[T any](ctx context.Context, x *session, fn func(context.Context, pgx.Tx) (*T, error)) (*T, error) {
 	tx := newHandlerTx(x.tx)
 	defer tx.end()
 	answer, err := fn(ctx, tx)
@@ -169,7 +173,7 @@ func (x *session) settle(ctx context.Context, owner onlyonce.Owner, done *comple
 	if done.found || !hasState(err, stateDivision) {
 		return onlyonce.Settled{}, classify("commit transaction", err, committing)
 	}
-	rec, err := x.read(ctx, owner.Key)
+	rec, err := x.s.read(ctx, x, owner.Key)
 	return settledBefore(rec, owner), err
 }
 

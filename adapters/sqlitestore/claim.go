@@ -7,9 +7,9 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// Claim decides by onlyonce.Judge. It reads first: a claim that changes
-// nothing, a replay above all, takes no lock. The winner's claim is on the
-// disk when it returns.
+// Claim decides by onlyonce.Judge, and by who holds the resource it names. It
+// reads first: a claim that changes nothing, a replay above all, takes no lock.
+// The winner's claim is on the disk when it returns.
 //
 // A key that a transaction of this process has claimed and not committed is
 // busy, or a mismatch, at once; one of another process is waited for.
@@ -35,72 +35,114 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	return claim, nil
 }
 
-// look decides a claim by a read alone; false if it needs to write. The clock
-// is read before the row, so that a lease is not taken for over which was
-// renewed in between.
+// look decides a claim by reads alone; false if it needs to write.
 func (s *Store) look(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.Claim, bool, error) {
-	now := s.now()
-	row, found, err := readKey(ctx, s.readPool(), req.Key)
+	j, err := s.judge(ctx, s.readPool(), req)
+	switch {
+	case err != nil:
+		return onlyonce.Claim{}, false, s.fail("claim key", err)
+	case !j.write:
+		return j.standing(), true, nil
+	case j.resource == "":
+		return onlyonce.Claim{}, false, nil
+	}
+	claim, decided, err := s.lookForHolder(ctx, req)
 	if err != nil {
 		return onlyonce.Claim{}, false, s.fail("claim key", err)
 	}
-	if !found {
-		return onlyonce.Claim{}, false, nil
-	}
-	verdict, write := onlyonce.Judge(row.Record, req, now)
-	if write {
-		return onlyonce.Claim{}, false, nil
-	}
-	return standing(row, verdict, now), true, nil
+	return claim, decided, nil
 }
 
 // beside answers a claim on a key that a transaction of this process is at: the
 // record, if that decides, and only then the transaction, which may just be
 // about to find out the same.
 func (s *Store) beside(ctx context.Context, req onlyonce.ClaimRequest, open onlyonce.Claim) onlyonce.Claim {
-	claim, decided, err := s.look(ctx, req)
-	if err != nil || !decided || claim.Verdict.Owns() {
+	j, err := s.judge(ctx, s.readPool(), req)
+	if err != nil || j.verdict.Owns() {
 		return open
 	}
-	return claim
+	return j.standing()
+}
+
+// judged is what a claim comes to by its own key's record.
+type judged struct {
+	row     keyRow
+	found   bool
+	verdict onlyonce.Verdict
+	// write: the claimer becomes the owner, unless another key holds the
+	// resource.
+	write    bool
+	resource string
+	now      time.Time
+}
+
+// judge reads the record and decides. The clock is read before the row, so that
+// a lease is not taken for over which was renewed in between; in a write
+// transaction when the lock is held, so that a lease does not begin while its
+// claim is waiting.
+func (s *Store) judge(ctx context.Context, q querier, req onlyonce.ClaimRequest) (judged, error) {
+	j := judged{verdict: onlyonce.Won, write: true, resource: req.Resource, now: s.now()}
+	var err error
+	j.row, j.found, err = readKey(ctx, q, req.Key)
+	if err != nil || !j.found {
+		return j, err
+	}
+	j.verdict, j.write = onlyonce.Judge(j.row.Record, req, j.now)
+	if j.verdict == onlyonce.Resumed && j.resource == "" {
+		j.resource = j.row.Resource
+	}
+	return j, nil
 }
 
 // standing is the result of a claim that changes nothing. An attempt that
 // finds its own takeover again is told again what it took over from.
-func standing(row keyRow, verdict onlyonce.Verdict, now time.Time) onlyonce.Claim {
-	c := onlyonce.Claim{Verdict: verdict, Record: row.Record, Remaining: row.LeaseEnd.Sub(now)}
-	if verdict == onlyonce.Resumed {
-		c.From = row.from
+func (j judged) standing() onlyonce.Claim {
+	c := onlyonce.Claim{Verdict: j.verdict, Record: j.row.Record, Remaining: j.row.LeaseEnd.Sub(j.now)}
+	if j.verdict == onlyonce.Resumed {
+		c.From = j.row.from
 	}
 	return c
 }
 
-// claim decides and writes inside a write transaction. The clock is read when
-// the lock is held: a lease does not begin while its claim is waiting.
+// claim decides and writes inside a write transaction.
 func (s *Store) claim(ctx context.Context, q querier, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
-	now := s.now()
-	row, found, err := readKey(ctx, q, req.Key)
+	j, err := s.judge(ctx, q, req)
 	if err != nil {
 		return onlyonce.Claim{}, err
 	}
-	verdict, write := onlyonce.Won, true
-	if found {
-		verdict, write = onlyonce.Judge(row.Record, req, now)
+	if !j.write {
+		return j.standing(), nil
 	}
-	if !write {
-		return standing(row, verdict, now), nil
+	holder, held, err := readHolder(ctx, q, req.Key, j.resource)
+	switch {
+	case err != nil:
+		return onlyonce.Claim{}, err
+	case held && !holder.Expired(j.now):
+		return j.resourceBusy(holder), nil
+	case held:
+		if err := changedOne(exec(ctx, q, letExpiredGo, ownerArgs(holder.Owner(), j.now.UnixMicro())...)); err != nil {
+			return onlyonce.Claim{}, err
+		}
 	}
-	claim := onlyonce.Claim{Verdict: verdict, Record: claimed(req, row.Fence, now), Remaining: fromMicros(micros(req.Lease))}
-	if verdict == onlyonce.Resumed {
-		claim.From = row.State
-		claim.Record.Origin, claim.Record.CreatedAt, claim.Record.Attempts = row.Origin, row.CreatedAt, row.Attempts+1
-		claim.Record.Operation, claim.Record.Fingerprint = row.Operation, row.Fingerprint
-		return claim, resume(ctx, q, row, claim.Record)
+	return j.own(ctx, q, req)
+}
+
+// own writes the claim.
+func (j judged) own(ctx context.Context, q querier, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
+	claim := onlyonce.Claim{Verdict: j.verdict, Record: claimed(req, j.row.Fence, j.now), Remaining: fromMicros(micros(req.Lease))}
+	old, rec := j.row, &claim.Record
+	if j.verdict == onlyonce.Resumed {
+		claim.From = old.State
+		rec.Origin, rec.CreatedAt, rec.Attempts = old.Origin, old.CreatedAt, old.Attempts+1
+		rec.Operation, rec.Fingerprint = old.Operation, old.Fingerprint
+		rec.Resource, rec.Holds = j.resource, j.resource != ""
+		return claim, resume(ctx, q, old, keyRow{Record: *rec, keep: req.Keep})
 	}
-	if found {
-		return claim, newLife(ctx, q, row, claim.Record)
+	next := keyRow{Record: *rec, keep: req.Keep}
+	if j.found {
+		return claim, newLife(ctx, q, old, next)
 	}
-	return claim, changedOne(exec(ctx, q, insertKey, claimArgs(claim.Record)...))
+	return claim, changedOne(exec(ctx, q, insertKey, claimArgs(next)...))
 }
 
 // claimed is the record of a new life.
@@ -109,21 +151,23 @@ func claimed(req onlyonce.ClaimRequest, oldFence int64, now time.Time) onlyonce.
 	return onlyonce.Record{
 		Key: req.Key, Operation: req.Operation, Fingerprint: req.Fingerprint,
 		State: onlyonce.InProgress, Fence: fence, Origin: fence, Attempt: req.Attempt, Attempts: 1,
-		Abandon: req.Abandon, Retention: fromMicros(micros(req.Retention)),
+		Abandon: req.Abandon, Resource: req.Resource, Holds: req.Resource != "",
+		Retention: fromMicros(micros(req.Retention)),
 		CreatedAt: now, LeaseEnd: now.Add(fromMicros(micros(req.Lease))),
 	}
 }
 
 // newLife writes a new life over an expired row. The steps of the old one stay
 // until a sweep.
-func newLife(ctx context.Context, q querier, old keyRow, rec onlyonce.Record) error {
-	args := append(claimArgs(rec), old.Fence, old.Attempt[:])
+func newLife(ctx context.Context, q querier, old, next keyRow) error {
+	args := append(claimArgs(next), old.Fence, old.Attempt[:])
 	return changedOne(exec(ctx, q, beginNewLife, args...))
 }
 
 // resume writes a takeover.
-func resume(ctx context.Context, q querier, old keyRow, rec onlyonce.Record) error {
-	args := ownerArgs(old.Owner(), old.State, rec.Fence, rec.Attempt[:], rec.Abandon, micros(rec.Retention), rec.LeaseEnd.UnixMicro())
+func resume(ctx context.Context, q querier, old, next keyRow) error {
+	args := ownerArgs(old.Owner(), old.State, next.Fence, next.Attempt[:], next.Abandon, micros(next.Retention), next.LeaseEnd.UnixMicro(),
+		optionalText(next.Resource), held(next.Record), optionalBlob(next.keep, next.keep != nil))
 	return changedOne(exec(ctx, q, resumeKey, args...))
 }
 

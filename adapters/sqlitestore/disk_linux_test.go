@@ -132,24 +132,66 @@ func TestDiskFailsInCommit(t *testing.T) {
 	mustClaim(t, s, claimOf("k"), onlyonce.Replay)
 }
 
+// C10: the same for a step: its owner repeats it, and it stands at most once.
+func TestDiskFailsInStepTxCommit(t *testing.T) {
+	t.Parallel()
+	_, path := open(t)
+	c := start(t, "limited step", path)
+	c.expect("uncertain")
+	c.expect("decided result of k true")
+	s := openAt(t, path, sqlitestore.Config{})
+	if n := count(t, s, "k"); n != 1 {
+		t.Errorf("%d rows, want 1", n)
+	}
+	if steps, err := s.Steps(t.Context(), keyOf("k")); len(steps) != 1 || err != nil {
+		t.Errorf("recorded: %+v, %v", steps, err)
+	}
+}
+
 // systemParts are the parts that only Linux can play.
 func systemParts() map[string]func(ctx context.Context, path string) error {
 	return map[string]func(ctx context.Context, path string) error{
 		"limited":      childLimited,
+		"limited step": childLimitedStep,
 		"unprivileged": childUnprivileged,
 	}
 }
 
-// childLimited commits under a limit on the size of files, which fails a write
-// as a broken disk would, and then repeats the attempt without the limit.
+// childLimited commits an atomic attempt under the limit.
 func childLimited(ctx context.Context, path string) error {
+	return underLimit(ctx, path, func(ctx context.Context, s *sqlitestore.Store) (func() (string, error), error) {
+		req := claimOf("k")
+		return func() (string, error) {
+			claim, settled, err := s.Atomic(ctx, req, writes("k"))
+			return fmt.Sprint(claim.Verdict, " ", settled.Held), err
+		}, nil
+	})
+}
+
+// childLimitedStep commits a step under the limit.
+func childLimitedStep(ctx context.Context, path string) error {
+	return underLimit(ctx, path, func(ctx context.Context, s *sqlitestore.Store) (func() (string, error), error) {
+		c, err := s.Claim(ctx, claimOf("k"))
+		return func() (string, error) {
+			result, held, err := s.StepTx(ctx, c.Record.Owner(), reserve, reserves("k"))
+			return fmt.Sprint(string(result), " ", held), err
+		}, err
+	})
+}
+
+// underLimit makes an attempt under a limit on the size of files, which fails a
+// write as a broken disk would, and then repeats it without the limit.
+func underLimit(ctx context.Context, path string, prepare func(context.Context, *sqlitestore.Store) (func() (string, error), error)) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	s, err := sqlitestore.Open(ctx, path, sqlitestore.Config{})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	req := claimOf("k")
+	attempt, err := prepare(ctx, s)
+	if err != nil {
+		return err
+	}
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		return err
@@ -162,19 +204,18 @@ func childLimited(ctx context.Context, path string) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		return err
 	}
-	_, _, err = s.Atomic(ctx, req, writes("k"))
-	if !errors.Is(err, onlyonce.ErrUncertain) {
+	if _, err := attempt(); !errors.Is(err, onlyonce.ErrUncertain) {
 		return fmt.Errorf("under the limit: %w", err)
 	}
 	say("uncertain")
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		return err
 	}
-	claim, settled, err := s.Atomic(ctx, req, writes("k"))
+	decided, err := attempt()
 	if err != nil {
 		return err
 	}
-	say("decided", claim.Verdict, settled.Held)
+	say("decided", decided)
 	return nil
 }
 

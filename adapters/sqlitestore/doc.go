@@ -8,7 +8,8 @@
 // lock for Config.BusyTimeout. A replay only reads: it takes no lock and is
 // served while another process writes.
 //
-// The file holds requests and answers of the API: keep it, and the -wal and
+// The file holds requests and answers of the API, whole requests where they are
+// kept for a recoverer: keep it, and the -wal and
 // -shm files beside it, in a folder that only the service can read. Back it up
 // with SQLite's own means, never by copying the file alone. No code of the
 // process may open and close the file by itself: that drops SQLite's locks.

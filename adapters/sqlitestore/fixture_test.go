@@ -53,3 +53,39 @@ func complete(t *testing.T, s *sqlitestore.Store, req onlyonce.ClaimRequest, bod
 		t.Fatalf("complete %s: %+v, %v", req.Key.Value, settled, err)
 	}
 }
+
+// clock is a clock that stands still until it is moved.
+type clock struct{ t time.Time }
+
+func newClock() *clock { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) Now() time.Time { return c.t }
+
+func (c *clock) advance(d time.Duration) { c.t = c.t.Add(d) }
+
+// begin begins a step that calls somebody.
+func begin(t *testing.T, s *sqlitestore.Store, owner onlyonce.Owner) {
+	t.Helper()
+	held, err := s.BeginStep(t.Context(), owner, onlyonce.Intent{Name: "charge", Provider: "acme", DerivedKey: "d", Reference: "r"})
+	if !held || err != nil {
+		t.Fatalf("begin step: %v, %v", held, err)
+	}
+}
+
+// column is an expression over the row of a key, as text.
+func column(t *testing.T, s *sqlitestore.Store, expression, value string) string {
+	t.Helper()
+	var got string
+	row := s.Reader().QueryRowContext(t.Context(), "SELECT CAST("+expression+" AS TEXT) FROM onlyonce_keys WHERE key = ?", value)
+	if err := row.Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func release(t *testing.T, s *sqlitestore.Store, owner onlyonce.Owner) {
+	t.Helper()
+	if held, err := s.Release(t.Context(), owner, "test"); !held || err != nil {
+		t.Fatalf("release: %v, %v", held, err)
+	}
+}

@@ -1,6 +1,7 @@
 package sqlitestore_test
 
 import (
+	"database/sql"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -40,9 +41,9 @@ func ups(t *testing.T) []string {
 }
 
 // tables are the names of all tables and indexes of the store.
-func tables(t *testing.T, s *sqlitestore.Store) []string {
+func tables(t *testing.T, db *sql.DB) []string {
 	t.Helper()
-	rows, err := s.Reader().QueryContext(t.Context(), "SELECT name || ': ' || coalesce(sql, '') FROM sqlite_schema WHERE name LIKE 'onlyonce%' ORDER BY name")
+	rows, err := db.QueryContext(t.Context(), "SELECT name || ': ' || coalesce(sql, '') FROM sqlite_schema WHERE name LIKE 'onlyonce%' ORDER BY name")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +65,13 @@ func tables(t *testing.T, s *sqlitestore.Store) []string {
 func TestMigrateUpDownUp(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
-	first := tables(t, s)
+	first := tables(t, s.Reader())
 	complete(t, s, claimOf("k"), "x") // a filled file
 	files := ups(t)
 	for _, up := range slices.Backward(files) {
 		run(t, s, up[:len(up)-len("up.sql")]+"down.sql")
 	}
-	if left := tables(t, s); len(left) != 0 {
+	if left := tables(t, s.Reader()); len(left) != 0 {
 		t.Errorf("down left %q", left)
 	}
 	if n := count(t, s, "x"); n != 0 {
@@ -79,7 +80,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if again := tables(t, s); !slices.Equal(first, again) {
+	if again := tables(t, s.Reader()); !slices.Equal(first, again) {
 		t.Errorf("up, down, up gives\n%q, was\n%q", again, first)
 	}
 	mustClaim(t, s, claimOf("k"), onlyonce.Won)
@@ -141,13 +142,17 @@ func TestImpossibleRows(t *testing.T) {
 	for _, set := range []string{
 		"state = 'finished'", "state = 'in_progress'", "status = NULL", "header = NULL", "completed_us = NULL", "expires_us = NULL",
 		"fence = origin - 1", "origin = 0", "attempts = 2", "attempts = 0", "resumed_from = 'in_doubt'", "abandon = 3",
+		"resource = 'r', holds = zeroblob(16)", "keep = x''", "turn = -1", "turn = NULL", "due_us = 1",
 		"digest = x'00'", "attempt = x'00'", "fp_sum = x'00'", "fence = 'x'", "body = 1", "scope = NULL", "retention_us = -1",
 	} {
 		if _, err := s.Writer().ExecContext(t.Context(), "UPDATE onlyonce_keys SET "+set+" WHERE state = 'completed'"); err == nil {
 			t.Errorf("a completed row took %s", set)
 		}
 	}
-	for _, set := range []string{"state = 'completed'", "state = 'failed_retryable'", "status = 200", "body = x''", "expires_us = 1", "completed_us = 1"} {
+	for _, set := range []string{
+		"holds = zeroblob(16)", "resource = 'r', holds = x'00'", "resource = 'r', holds = ''", "resource = x'00'", "keep = 'x'", "due_us = 1",
+		"state = 'completed'", "state = 'failed_retryable'", "status = 200", "body = x''", "expires_us = 1", "completed_us = 1",
+	} {
 		if _, err := s.Writer().ExecContext(t.Context(), "UPDATE onlyonce_keys SET "+set+" WHERE state = 'in_progress'"); err == nil {
 			t.Errorf("a row in progress took %s", set)
 		}

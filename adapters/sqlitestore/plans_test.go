@@ -43,6 +43,15 @@ func TestPlans(t *testing.T) {
 		"listState":      {listState, []string{byDigest + ">?)"}},
 		"listDoubt":      {listDoubt, []string{"INDEX onlyonce_keys_doubt (digest>?)"}},
 		"listInProgress": {listInProgress, []string{"INDEX onlyonce_keys_lease"}},
+		"selectHolder":   {selectHolder, []string{"INDEX onlyonce_keys_holds (holds=?)"}},
+		"letExpiredGo":   {letExpiredGo, []string{byDigest}},
+		"stepForTx":      {stepForTx, []string{byDigest, "onlyonce_steps_1 (digest=? AND origin=? AND name=? AND occurrence=?)"}},
+		"insertDoneStep": {insertDoneStep, []string{byDigest}},
+		"anyDue":         {anyDue, []string{"INDEX onlyonce_keys_due (due_us>? AND due_us<?)", "onlyonce_steps_1 (digest=? AND origin=?)"}},
+		"selectDue":      {selectDue, []string{"INDEX onlyonce_keys_due (due_us>? AND due_us<?)", "onlyonce_steps_1 (digest=? AND origin=?)"}},
+		"putOff":         {putOff, []string{byDigest}},
+		"selectKept":     {selectKept, []string{byDigest}},
+		"requeueKey":     {requeueKey, []string{byDigest}},
 		"selectAudit":    {selectAudit, []string{"INDEX onlyonce_audit_key (digest=?)"}},
 		"selectSetting":  {selectSetting, []string{"PRIMARY KEY (kind=? AND id=?)"}},
 		"schemaVersion":  {schemaVersion, nil},
@@ -53,6 +62,9 @@ func TestPlans(t *testing.T) {
 			if !strings.Contains(plan, want) {
 				t.Errorf("%s: the plan has no %q:\n%s", name, want, plan)
 			}
+		}
+		if name == "selectDue" && strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s: the plan sorts:\n%s", name, plan)
 		}
 		whole := strings.Contains(plan, "SCAN onlyonce_keys\n") || strings.Contains(plan, "SCAN k\n") || strings.Contains(plan, "SCAN s\n")
 		if whole || (strings.Contains(plan, "SCAN") && name != "listInProgress" && len(p.want) > 0 && !strings.Contains(plan, "CONSTANT ROW")) {

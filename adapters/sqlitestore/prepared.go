@@ -33,13 +33,13 @@ func prepareAll(ctx context.Context, db *sql.DB, queries ...string) (prepared, e
 // prepare prepares what requests need.
 func (s *Store) prepare(ctx context.Context) error {
 	var err error
-	s.reads, err = prepareAll(ctx, s.reader, selectKey, selectSteps, selectSetting)
+	s.reads, err = prepareAll(ctx, s.reader, selectKey, selectHolder, selectSteps, selectSetting, anyDue)
 	if err != nil {
 		return s.fail("open database", err)
 	}
 	s.writes, err = prepareAll(ctx, s.writer,
-		selectKey, insertKey, beginNewLife, resumeKey, renewKey, completeKey, releaseKey, parkKey, ownedState,
-		beginStep, endStep, stepState)
+		selectKey, selectHolder, insertKey, beginNewLife, resumeKey, renewKey, completeKey, releaseKey, parkKey, ownedState,
+		beginStep, endStep, stepState, stepForTx, insertDoneStep)
 	if err != nil {
 		return s.fail("open database", err)
 	}

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -32,6 +31,9 @@ func runChild() {
 	}
 	parts := map[string]func(ctx context.Context, path string) error{
 		"claim":    childClaims,
+		"resource": childClaimsResources,
+		"recover":  childRecovers,
+		"step":     childStepTx,
 		"atomic":   childAtomic,
 		"complete": childCompletes,
 		"hold":     childHolds,
@@ -225,27 +227,9 @@ func (c *child) tell() {
 func TestProcessesShareAFile(t *testing.T) {
 	t.Parallel()
 	s, path := open(t)
-	var children []*child
-	for range 4 {
-		c := start(t, "claim", path)
-		c.expect("ready")
-		children = append(children, c)
-	}
-	for _, c := range children {
-		c.tell()
-	}
-	owners := map[string]int{}
-	for _, c := range children {
-		for line := c.line(); line != "end"; line = c.line() {
-			key, ok := strings.CutPrefix(line, "own ")
-			if !ok {
-				t.Fatal(line)
-			}
-			owners[key]++
-		}
-	}
+	owns := owners(t, "claim", path, 4)
 	for i := range claimedKeys {
-		if n := owners[fmt.Sprint(i)]; n != 1 {
+		if n := owns[fmt.Sprint(i)]; n != 1 {
 			t.Errorf("key %d has %d owners", i, n)
 		}
 	}

@@ -15,13 +15,16 @@ type keyRow struct {
 	onlyonce.Record
 	// from is the state the present attempt took the key over from.
 	from onlyonce.State
+	// keep is what a claim asks to keep, nil for nothing; it is not read with
+	// the row.
+	keep []byte
 }
 
 // scanner is a row of a result.
 type scanner interface{ Scan(dest ...any) error }
 
-// scanKey reads keyColumns.
-func scanKey(row scanner) (keyRow, error) {
+// scanKey reads keyColumns, and into more what a query selects behind them.
+func scanKey(row scanner, more ...any) (keyRow, error) {
 	var (
 		r                             keyRow
 		sum, attempt                  []byte
@@ -30,12 +33,14 @@ func scanKey(row scanner) (keyRow, error) {
 		noBody                        bool
 		retention, created, leaseEnds int64
 	)
-	err := row.Scan(
+	err := row.Scan(append([]any{
 		&r.Key.Scope, &r.Key.Value, &r.Operation,
 		&r.Fingerprint.Version.Form, &r.Fingerprint.Version.Secret, &r.Fingerprint.Version.Policy, &sum, &r.Fingerprint.Parts,
 		&r.State, &r.Fence, &r.Origin, &attempt, &r.Attempts, &r.Abandon, &r.from, &r.Reason,
 		&status, &header, &body, &noBody,
-		&retention, &created, &leaseEnds, &completed, &expires)
+		&retention, &created, &leaseEnds, &completed, &expires,
+		&r.Resource, &r.Holds,
+	}, more...)...)
 	if err != nil {
 		return keyRow{}, err
 	}
@@ -84,7 +89,7 @@ func readKey(ctx context.Context, q querier, key onlyonce.Key) (keyRow, bool, er
 }
 
 // claimArgs are the arguments of insertKey and, but for two, of beginNewLife.
-func claimArgs(rec onlyonce.Record) []any {
+func claimArgs(rec keyRow) []any {
 	digest := rec.Key.Digest()
 	v := rec.Fingerprint.Version
 	return []any{
@@ -92,7 +97,17 @@ func claimArgs(rec onlyonce.Record) []any {
 		v.Form, v.Secret, v.Policy, rec.Fingerprint.Sum[:], blob(rec.Fingerprint.Parts),
 		rec.Fence, rec.Attempt[:], rec.Abandon,
 		micros(rec.Retention), rec.CreatedAt.UnixMicro(), rec.LeaseEnd.UnixMicro(),
+		optionalText(rec.Resource), held(rec.Record), optionalBlob(rec.keep, rec.keep != nil),
 	}
+}
+
+// held is what holds its resource for a record, or NULL.
+func held(rec onlyonce.Record) any {
+	if !rec.Holds {
+		return nil
+	}
+	digest := onlyonce.ResourceDigest(rec.Key.Scope, rec.Resource)
+	return digest[:]
 }
 
 // ownerArgs are the arguments that name an owner: ?1, ?2 and ?3 of every
@@ -116,6 +131,14 @@ func optionalBlob(b []byte, kept bool) any {
 		return nil
 	}
 	return blob(b)
+}
+
+// optionalText is s, or NULL when it is empty.
+func optionalText(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }
 
 // changedOne makes sure that a write whose row was read in the same

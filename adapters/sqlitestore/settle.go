@@ -25,8 +25,9 @@ func (s *Store) Renew(ctx context.Context, owner onlyonce.Owner, lease time.Dura
 	return held && err == nil, err
 }
 
-// Complete stores the answer. It is on the disk when Held is true. Repeating
-// it gives the expiry of the answer that stands.
+// Complete stores the answer, lets the key's resource go and keeps its request no
+// longer. It is on the disk when Held is true. Repeating it gives the expiry of
+// the answer that stands.
 func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	var settled onlyonce.Settled
 	err := s.write(ctx, "complete key", func(ctx context.Context, q querier) error {
@@ -67,14 +68,16 @@ func readOwned(ctx context.Context, q querier, owner onlyonce.Owner) (onlyonce.S
 	return state, optionalTime(expires), err
 }
 
-// Release frees the key; it expires like an answer.
+// Release frees the key, lets its resource go and keeps its request no longer; it
+// expires like an answer. Behind a step that is begun or done it holds on to both,
+// and lives for onlyonce.FreedStepRetention at least.
 func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
 	return s.settle(ctx, "release key", settling{owner, releaseKey, onlyonce.FailedRetryable}, func() []any {
 		return ownerArgs(owner, reason, s.now().UnixMicro(), micros(onlyonce.FreedStepRetention))
 	})
 }
 
-// Park puts the key in doubt. With LeaseOver it parks somebody else's attempt,
+// Park puts the key in doubt; what it holds and keeps stays. With LeaseOver it parks somebody else's attempt,
 // whose lease must be over by the host's clock.
 func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, error) {
 	return s.settle(ctx, "park key", settling{park.Owner, parkKey, onlyonce.InDoubt}, func() []any {

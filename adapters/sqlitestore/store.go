@@ -72,6 +72,7 @@ var (
 	_ onlyonce.SettingStore     = (*Store)(nil)
 	_ onlyonce.StepStore        = (*Store)(nil)
 	_ onlyonce.OperatorStore    = (*Store)(nil)
+	_ onlyonce.RecoveryStore    = (*Store)(nil)
 )
 
 // Open opens the file, makes it where there is none, and brings its tables up
@@ -164,7 +165,9 @@ func (s *Store) Close() error {
 // Features says what the store promises. SeesUncommitted holds within one
 // process; a duplicate in another process waits for the writer.
 func (s *Store) Features() onlyonce.Features {
-	return onlyonce.Features{Name: "sqlite", Durable: true, Transactions: true, Steps: true, SeesUncommitted: true}
+	return onlyonce.Features{
+		Name: "sqlite", Durable: true, Transactions: true, Steps: true, Resources: true, Recovery: true, SeesUncommitted: true,
+	}
 }
 
 // Writer is the file's one writing connection, for business tables: their

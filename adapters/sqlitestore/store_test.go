@@ -26,6 +26,11 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, storetest.Backend{Open: twoHandles})
 }
 
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	storetest.RunHistory(t, storetest.Backend{Open: twoHandles})
+}
+
 func TestTx(t *testing.T) {
 	storetest.RunTx(t, storetest.TxBackend[*sql.Tx]{
 		Open: func(t *testing.T, now func() time.Time) storetest.Instance {

@@ -70,7 +70,7 @@ func (b *batch) abandoned(cutoff int64) {
 	b.res.Parked = b.exec(sweepPark, cutoff, b.limit,
 		onlyonce.ReasonAbandoned, onlyonce.ReasonUnfinishedStep, onlyonce.ReasonUnansweredStep)
 	if left := b.limit - b.res.Parked; left > 0 {
-		b.res.Freed = b.exec(sweepFree, cutoff, left, onlyonce.ReasonSweptFree, b.now)
+		b.res.Freed = b.exec(sweepFree, cutoff, left, onlyonce.ReasonSweptFree, b.now, micros(onlyonce.FreedStepRetention))
 	}
 	b.more(b.res.Parked+b.res.Freed, anyAbandoned, cutoff)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// errEnded is what Atomic and Finish return when the transaction was no longer
+// errEnded is what Atomic, Finish and StepTx return when the transaction was no longer
 // open after fn had succeeded.
 var errEnded = errors.New("the transaction was ended inside fn, or SQLite ended it and fn ignored the error of a statement")
 
@@ -17,12 +17,13 @@ var errEnded = errors.New("the transaction was ended inside fn, or SQLite ended 
 // the file's write lock: every other writer waits for fn. fn must return every
 // error of a statement, must not end the transaction, and must call no other
 // method of the store. When ctx ends before fn has returned, nothing happens;
-// afterwards it no longer matters. A crash leaves nothing.
+// afterwards it no longer matters. A crash leaves nothing. The request may name
+// no resource and keep nothing; one that an earlier attempt has named counts.
 //
 // A duplicate in this process is busy at once; one in another process waits
 // for Config.BusyTimeout and then fails with nothing done.
 func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[*sql.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
-	if err := req.Validate(); err != nil {
+	if err := errors.Join(req.Validate(), req.ValidateAtomic()); err != nil {
 		return onlyonce.Claim{}, onlyonce.Settled{}, err
 	}
 	if claim, busy := s.open.find(req, s.now()); busy {
@@ -58,7 +59,7 @@ func (s *Store) atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if !claim.Verdict.Owns() {
 		return claim, settled, nil
 	}
-	answer, err := t.call(ctx, fn)
+	answer, err := call(ctx, t, fn)
 	if answer == nil || err != nil {
 		return claim, settled, err
 	}
@@ -87,18 +88,18 @@ func completed(ctx context.Context, q querier, key onlyonce.Key) (onlyonce.Recor
 // call runs fn with commits vetoed from here on. fn's error is its own, unless
 // a concurrent transaction is the cause. A context that has ended counts as
 // fn's failure.
-func (t *txn) call(ctx context.Context, fn onlyonce.TxFunc[*sql.Tx]) (*onlyonce.Answer, error) {
+func call[T any](ctx context.Context, t *txn, fn func(context.Context, *sql.Tx) (T, error)) (result T, err error) {
 	t.seal(true)
-	answer, err := fn(ctx, t.Tx)
+	got, err := fn(ctx, t.Tx)
 	switch {
 	case err != nil && isConflict(err):
-		return nil, &onlyonce.Error{Code: onlyonce.CodeConflict, Op: "run transaction", Err: err}
+		return result, &onlyonce.Error{Code: onlyonce.CodeConflict, Op: "run transaction", Err: err}
 	case err != nil:
-		return nil, err
+		return result, err
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("run transaction: %w", ctx.Err())
+		return result, fmt.Errorf("run transaction: %w", ctx.Err())
 	}
-	return answer, nil
+	return got, nil
 }
 
 // Finish runs fn and completes the owner's key in one transaction; see Atomic
@@ -121,7 +122,7 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 	case state == "", state == onlyonce.FailedRetryable:
 		return onlyonce.Settled{}, nil
 	}
-	answer, err := t.call(ctx, fn)
+	answer, err := call(ctx, t, fn)
 	if answer == nil || err != nil {
 		return onlyonce.Settled{}, err
 	}

@@ -25,12 +25,9 @@ func nothingHappened(t *testing.T, s *sqlitestore.Store, key string) {
 	complete(t, s, claimOf("after "+onlyonce.NewToken().String()), "x")
 }
 
-// A handler that ignores the error of a statement, after which SQLite has
-// rolled the transaction back by itself, or that ends the transaction, gets
-// nothing in.
-func TestTransactionEndedUnderneath(t *testing.T) {
-	t.Parallel()
-	endings := map[string]func(ctx context.Context, tx *sql.Tx){
+// endings are ways to end a transaction underneath the store.
+func endings() map[string]func(ctx context.Context, tx *sql.Tx) {
+	return map[string]func(ctx context.Context, tx *sql.Tx){
 		"commit":            func(_ context.Context, tx *sql.Tx) { _ = tx.Commit() },
 		"rollback":          func(_ context.Context, tx *sql.Tx) { _ = tx.Rollback() },
 		"commit statement":  func(ctx context.Context, tx *sql.Tx) { _, _ = tx.ExecContext(ctx, "COMMIT") },
@@ -39,7 +36,14 @@ func TestTransactionEndedUnderneath(t *testing.T) {
 			_, _ = tx.ExecContext(ctx, "INSERT OR ROLLBACK INTO names (name) VALUES (NULL)")
 		},
 	}
-	for name, end := range endings {
+}
+
+// A handler that ignores the error of a statement, after which SQLite has
+// rolled the transaction back by itself, or that ends the transaction, gets
+// nothing in.
+func TestTransactionEndedUnderneath(t *testing.T) {
+	t.Parallel()
+	for name, end := range endings() {
 		fn := func(ctx context.Context, tx *sql.Tx) (*onlyonce.Answer, error) {
 			if err := write(ctx, tx, name); err != nil {
 				return nil, err

@@ -12,28 +12,18 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/apps/payments/money"
-	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 	"github.com/onlyonce-go/onlyonce/oncehttp"
+	"github.com/onlyonce-go/onlyonce/provider"
 )
 
-// chargeInput is what a merchant asks for. An order that is being paid keeps it
-// as JSON.
+// chargeInput is what a merchant asks for.
 type chargeInput struct {
-	Amount      int64             `json:"amount"`
-	Currency    money.Currency    `json:"currency"`
-	Source      string            `json:"source"`
-	Description string            `json:"description"`
-	Metadata    map[string]string `json:"metadata"`
-	Order       string            `json:"order"`
-}
-
-// text is what is kept of it.
-func (in chargeInput) text() string {
-	text, err := json.Marshal(in)
-	if err != nil {
-		return "" // strings and numbers
-	}
-	return string(text)
+	Amount      int64
+	Currency    money.Currency
+	Source      string
+	Description string
+	Metadata    map[string]string
+	Order       string
 }
 
 // readCharge reads a charge's request by pure syntax.
@@ -60,10 +50,9 @@ type charge struct {
 	Metadata    map[string]string `json:"metadata"`
 	Order       string            `json:"order,omitempty"`
 	DeclineCode string            `json:"decline_code,omitempty"`
-	// Refunded has been given back, RefundPending is about to be.
-	Refunded      int64     `json:"refunded"`
-	RefundPending int64     `json:"refund_pending"`
-	CreatedAt     time.Time `json:"created_at"`
+	// Refunded has been given back.
+	Refunded  int64     `json:"refunded"`
+	CreatedAt time.Time `json:"created_at"`
 
 	seq       int64
 	processor string
@@ -72,7 +61,6 @@ type charge struct {
 const (
 	statusSucceeded = "succeeded"
 	statusFailed    = "failed"
-	statusPending   = "pending"
 )
 
 // asked tells whether a charge is the one that in asks for.
@@ -90,120 +78,121 @@ func (c charge) answer() onlyonce.Answer {
 	return with(with(p, "charge", c.ID), "decline_code", c.DeclineCode).Answer()
 }
 
-// createCharge takes the money, then writes the charge, its transfer and its
-// answer in one transaction. It runs in steps: after a crash anywhere the next
-// attempt goes on behind the last step whose end is known.
+// createCharge asks whether it may, takes the money, and writes the charge, its
+// transfer and its answer in one transaction. It runs in steps: after a crash
+// anywhere the next attempt goes on behind the last step whose end is known. As
+// long as that is not known nobody else pays the order: its key holds it.
 func (s *Service) createCharge(ctx context.Context, in chargeInput) (onlyonce.Answer, error) {
 	op := operationOf(ctx)
-	answer, written, err := s.chargeWritten(ctx, op, in)
-	if written || err != nil {
-		return answer, err
+	if answer, err := s.checkCharge(ctx, op, in); answer != nil || err != nil {
+		return answerOf(answer), err
 	}
-	asker := s.chargeAsker(in)
-	left, refusal, err := s.orderLeft(ctx, op, asker, in.Order)
+	out, err := s.charge(ctx, in.request())
 	switch {
-	case refusal != nil || err != nil:
-		return answerOf(refusal), err
-	case left != nil:
-		return s.finishCharge(ctx, left.by, in, left.result)
-	}
-	refusal, err = s.holdOrder(ctx, op, in)
-	if refusal != nil || err != nil {
-		return answerOf(refusal), err
-	}
-	body := processor.ChargeRequest{
-		Amount: in.Amount, Currency: in.Currency, Source: in.Source, Reference: asker.reference(ctx), Metadata: in.Metadata,
-	}.Encode()
-	res, err := s.call(ctx, asker, body)
-	if tookNothing(err) {
-		s.letOrderGo(ctx, op, in.Order)
+	case onlyonce.IsNotApplied(err):
 		return s.tryLater(ctx, err), nil
-	}
-	if err != nil {
+	case err != nil:
 		return onlyonce.Answer{}, err
 	}
-	return s.finishCharge(ctx, op, in, res)
-}
-
-// finishCharge writes what the processor has done, and completes the key with it.
-func (s *Service) finishCharge(ctx context.Context, op operation, in chargeInput, res result) (onlyonce.Answer, error) {
 	return s.engine.Finish(ctx, func(ctx context.Context, tx db.Tx) (onlyonce.Answer, error) {
-		return s.writeCharge(ctx, writing{tx, op}, in, res)
+		return s.writeCharge(ctx, writing{tx, op}, in, out)
 	})
 }
 
-// answerOf is a refusal as an answer; nil is none.
-func answerOf(refusal *onlyonce.Answer) onlyonce.Answer {
-	if refusal == nil {
-		return onlyonce.Answer{}
+// request is what the provider is asked for.
+func (in chargeInput) request() provider.ChargeRequest {
+	return provider.ChargeRequest{
+		Amount: in.Amount, Currency: string(in.Currency), Source: in.Source,
+		Description: in.Description, Metadata: in.Metadata,
 	}
-	return *refusal
 }
 
-// chargeWritten answers an operation that was carried out under an earlier life
-// of its key: the key has expired, the charge has not.
-func (s *Service) chargeWritten(ctx context.Context, op operation, in chargeInput) (onlyonce.Answer, bool, error) {
-	var c charge
-	err := s.cfg.DB.Read(ctx, func(ctx context.Context, tx db.Tx) error {
-		var err error
-		c, err = scanCharge(tx.QueryRow(ctx, selectCharge+" WHERE merchant = ? AND operation = ?", op.merchant, op.reference))
+// checkCharge answers what needs no call, or no longer: an operation that was
+// carried out under an earlier life of its key (the key has expired, the charge
+// has not), an order that cannot be paid. nil: go on.
+func (s *Service) checkCharge(ctx context.Context, op operation, in chargeInput) (answer *onlyonce.Answer, err error) {
+	err = s.cfg.DB.Read(ctx, func(ctx context.Context, tx db.Tx) error {
+		c, err := scanCharge(tx.QueryRow(ctx, selectCharge+" WHERE merchant = ? AND operation = ?", op.merchant, op.reference))
+		switch {
+		case errors.Is(err, db.ErrNoRows):
+			answer, err = checkOrder(ctx, tx, op, in)
+		case err == nil && !c.asked(in):
+			answer = keyReused(op, c.ID)
+		case err == nil:
+			answer = final(c.answer())
+		}
 		return err
 	})
-	switch {
-	case errors.Is(err, db.ErrNoRows):
-		return onlyonce.Answer{}, false, nil
-	case err != nil:
-		return onlyonce.Answer{}, false, unavailable("look for earlier charge", err)
-	case !c.asked(in):
-		return keyReused(op, c.ID), true, nil
+	if err != nil {
+		return nil, unavailable("look whether the charge can be made", err)
 	}
-	return c.answer(), true, nil
+	return answer, nil
 }
+
+// answerOf is an answer that there may not be.
+func answerOf(a *onlyonce.Answer) onlyonce.Answer {
+	if a == nil {
+		return onlyonce.Answer{}
+	}
+	return *a
+}
+
+func final(a onlyonce.Answer) *onlyonce.Answer { return &a }
 
 // keyReused refuses another request under the key of an operation whose answer
 // has expired. Like the guard's own it is not stored.
-func keyReused(op operation, id string) onlyonce.Answer {
+func keyReused(op operation, id string) *onlyonce.Answer {
 	p := problem(codeKeyReused, "The key was used for another operation, which made "+id+". Send this one with a new key.")
 	p.Operation = op.reference
-	return notKept(p)
+	return final(notKept(p))
 }
 
-// writeCharge writes what the processor has done.
-func (s *Service) writeCharge(ctx context.Context, w writing, in chargeInput, res result) (onlyonce.Answer, error) {
-	if res.Refused != "" {
-		if err := freeOrder(ctx, w, in.Order); err != nil {
+// writeCharge writes what the provider has done: the charge, what it makes of its
+// order, and its transfer.
+func (s *Service) writeCharge(ctx context.Context, w writing, in chargeInput, out provider.Outcome) (onlyonce.Answer, error) {
+	switch out.Status {
+	case provider.Succeeded, provider.Declined:
+	case provider.Refused:
+		return refusedSource(in.Source, out).Answer(), nil
+	default:
+		return onlyonce.Answer{}, unreadable(ctx, out)
+	}
+	c := s.chargeOf(in, out)
+	if err := s.recordCharge(ctx, w, c, out.ID); err != nil {
+		return onlyonce.Answer{}, err
+	}
+	if c.Order != "" && c.Status == statusSucceeded {
+		if err := payOrder(ctx, w, c, orderOpen); err != nil {
 			return onlyonce.Answer{}, err
 		}
-		return with(problem(codeUnknownSource, "source "+in.Source+" is not known to the processor."), "field", "source").Answer(), nil
 	}
-	c := s.chargeOf(in, res)
-	return c.answer(), s.recordCharge(ctx, w, c, res.ID)
+	return c.answer(), nil
 }
 
-// chargeOf is the charge that the processor has made of a request.
-func (s *Service) chargeOf(in chargeInput, res result) charge {
+// refusedSource says that the provider refuses the request itself.
+func refusedSource(source string, out provider.Outcome) *oncehttp.Problem {
+	if out.Code == codeUnknownSource {
+		return with(problem(codeUnknownSource, "source "+source+" is not known to the processor."), "field", "source")
+	}
+	return with(problem(codeChargeRefused, "The processor refuses the request: "+out.Code+"."), "processor_code", out.Code)
+}
+
+// chargeOf is the charge that the provider has made of a request.
+func (s *Service) chargeOf(in chargeInput, out provider.Outcome) charge {
 	c := charge{
 		ID: newID("ch_"), Amount: in.Amount, Currency: in.Currency, Status: statusSucceeded, Source: in.Source,
-		Description: in.Description, Metadata: in.Metadata, Order: in.Order, DeclineCode: res.Declined, CreatedAt: s.now(),
+		Description: in.Description, Metadata: in.Metadata, Order: in.Order, CreatedAt: s.now(),
 	}
-	if res.Declined != "" {
-		c.Status = statusFailed
+	if out.Status != provider.Succeeded {
+		c.Status, c.DeclineCode = statusFailed, out.Code
 	}
 	return c
 }
 
-// recordCharge writes a charge, what it makes of its order, and its transfer.
+// recordCharge writes a charge and its transfer.
 func (s *Service) recordCharge(ctx context.Context, w writing, c charge, processorID string) error {
-	if err := insertCharge(ctx, w, c, processorID); err != nil {
+	if err := insertCharge(ctx, w, c, processorID); err != nil || c.Status != statusSucceeded {
 		return err
-	}
-	if c.Order != "" {
-		if err := settleOrder(ctx, w, c); err != nil {
-			return err
-		}
-	}
-	if c.Status != statusSucceeded {
-		return nil
 	}
 	return post(ctx, w, transfer{Kind: "charge", Subject: c.ID, Amount: c.Amount, Currency: c.Currency, CreatedAt: c.CreatedAt})
 }
@@ -225,7 +214,7 @@ func insertCharge(ctx context.Context, w writing, c charge, processorID string) 
 }
 
 const selectCharge = `SELECT seq, id, amount, currency, status, source, description, metadata,
-	coalesce(order_id, ''), coalesce(decline_code, ''), refunded, reserved - refunded, processor_id, created_us
+	coalesce(order_id, ''), coalesce(decline_code, ''), refunded, processor_id, created_us
 	FROM payments_charges`
 
 func scanCharge(row db.Row) (charge, error) {
@@ -233,7 +222,7 @@ func scanCharge(row db.Row) (charge, error) {
 	var currency, metadata string
 	var created int64
 	err := row.Scan(&c.seq, &c.ID, &c.Amount, &currency, &c.Status, &c.Source, &c.Description, &metadata,
-		&c.Order, &c.DeclineCode, &c.Refunded, &c.RefundPending, &c.processor, &created)
+		&c.Order, &c.DeclineCode, &c.Refunded, &c.processor, &created)
 	if err != nil {
 		return charge{}, err
 	}
@@ -255,16 +244,12 @@ func (s *Service) listCharges(ctx context.Context, tx db.Tx, q pageQuery) ([]ite
 	})
 }
 
-// busy refuses while another operation holds what this one needs.
+// busy refuses while another operation works on what this one needs.
 func busy(op operation, detail string) *onlyonce.Answer {
 	p := problem(codeResourceBusy, detail)
 	p.RetryAfter, p.Operation = time.Second, op.reference
-	a := notKept(p)
-	return &a
+	return final(notKept(p))
 }
 
 // refused is a final refusal.
-func refused(p *oncehttp.Problem) *onlyonce.Answer {
-	a := p.Answer()
-	return &a
-}
+func refused(p *oncehttp.Problem) *onlyonce.Answer { return final(p.Answer()) }

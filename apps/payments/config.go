@@ -8,7 +8,7 @@ import (
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
-	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
+	"github.com/onlyonce-go/onlyonce/provider"
 )
 
 // DevMerchant is the one merchant of a service without configured merchants.
@@ -19,8 +19,9 @@ type Config struct {
 	// DB holds keys and business rows. Required. New brings its tables up to
 	// date; closing it is the caller's.
 	DB *db.Database
-	// Processor takes the money. Required.
-	Processor *processor.Client
+	// Provider takes the money. Required. Its name is part of derived keys and
+	// references, and must stay what it is.
+	Provider provider.Provider
 	// Merchants may use the service with their API keys. The zero value: one
 	// merchant, DevMerchant, without a key. That is for loopback only.
 	Merchants Merchants
@@ -28,13 +29,18 @@ type Config struct {
 	Lease time.Duration
 	// Retention is how long answers are replayed. Default 24 h.
 	Retention time.Duration
-	// ProcessorMemory is how long the processor answers a repeated key with the
-	// first result; after it nothing is sent again. Default 23 h, an hour less
-	// than the simulated processor remembers.
-	ProcessorMemory time.Duration
 	// SettleTimeout is how long a request waits for its answer to be stored
 	// before its caller gets a 503. Default 10 s.
 	SettleTimeout time.Duration
+	// RecoverEvery is between two looks for operations that nobody retries,
+	// RecoverGrace how long one must have waited before it is resumed,
+	// RecoverAttempts how often that is tried before a person is told. Defaults
+	// as those of onlyonce.Recoverer: 10 s, 1 min and 10.
+	RecoverEvery, RecoverGrace time.Duration
+	RecoverAttempts            int
+	// ReserveFor is how long a checkout whose card was never asked keeps its
+	// stock, when nobody goes on with it. Default 15 min.
+	ReserveFor time.Duration
 	// Logger is told of refusals, replays and doubts. Default: nobody is.
 	Logger *slog.Logger
 	// Now is the clock of business rows. Default time.Now.
@@ -49,8 +55,8 @@ func (c Config) WithDefaults() Config {
 	if c.Retention == 0 {
 		c.Retention = onlyonce.DefaultRetention
 	}
-	if c.ProcessorMemory == 0 {
-		c.ProcessorMemory = 23 * time.Hour
+	if c.ReserveFor == 0 {
+		c.ReserveFor = 15 * time.Minute
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -67,11 +73,18 @@ func (c Config) Validate() error {
 	if c.DB == nil {
 		errs = append(errs, errors.New("config DB: is required"))
 	}
-	if c.Processor == nil {
-		errs = append(errs, errors.New("config Processor: is required"))
+	if c.Provider == nil {
+		errs = append(errs, errors.New("config Provider: is required"))
 	}
-	if c.ProcessorMemory < 0 {
-		errs = append(errs, fmt.Errorf("config ProcessorMemory: %v is negative", c.ProcessorMemory))
+	for name, d := range map[string]time.Duration{
+		"RecoverEvery": c.RecoverEvery, "RecoverGrace": c.RecoverGrace, "ReserveFor": c.ReserveFor,
+	} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("config %s: %v is negative", name, d))
+		}
+	}
+	if c.RecoverAttempts < 0 {
+		errs = append(errs, fmt.Errorf("config RecoverAttempts: %d is negative", c.RecoverAttempts))
 	}
 	op := onlyonce.Op{Name: "config", Lease: c.Lease, Retention: c.Retention}
 	return errors.Join(append(errs, op.Validate())...)

@@ -75,8 +75,6 @@ type balance struct {
 	Currency money.Currency `json:"currency"`
 	// Available is what was charged less what was refunded.
 	Available int64 `json:"available"`
-	// RefundPending is what refunds under way, or in doubt, will take of it.
-	RefundPending int64 `json:"refund_pending"`
 	// LedgerSum is the sum of all entries of the currency: zero.
 	LedgerSum int64 `json:"ledger_sum"`
 }
@@ -87,14 +85,12 @@ func (s *Service) getBalance(w http.ResponseWriter, r *http.Request) {
 	err := s.cfg.DB.Read(r.Context(), func(ctx context.Context, tx db.Tx) error {
 		return tx.Each(ctx, `SELECT e.currency,
 				CAST(sum(CASE WHEN e.account = ? THEN -e.amount ELSE 0 END) AS BIGINT),
-				CAST(sum(e.amount) AS BIGINT),
-				CAST(coalesce((SELECT sum(r.amount) FROM payments_refunds r
-					WHERE r.merchant = ? AND r.currency = e.currency AND r.status = 'pending'), 0) AS BIGINT)
+				CAST(sum(e.amount) AS BIGINT)
 			FROM payments_entries e WHERE e.merchant = ? GROUP BY e.currency ORDER BY e.currency`,
-			[]any{accountMerchant, merchant, merchant}, func(row db.Row) error {
+			[]any{accountMerchant, merchant}, func(row db.Row) error {
 				var b balance
 				var currency string
-				if err := row.Scan(&currency, &b.Available, &b.LedgerSum, &b.RefundPending); err != nil {
+				if err := row.Scan(&currency, &b.Available, &b.LedgerSum); err != nil {
 					return err
 				}
 				b.Currency = money.Currency(currency)

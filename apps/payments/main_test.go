@@ -14,11 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
+	"github.com/onlyonce-go/onlyonce/oncecall"
+	"github.com/onlyonce-go/onlyonce/provider"
 )
 
 func TestMain(m *testing.M) { apptest.Exit(testserver.Run(m)) }
@@ -27,12 +30,14 @@ func TestMain(m *testing.M) { apptest.Exit(testserver.Run(m)) }
 type options struct {
 	config    payments.Config
 	processor processor.Config
-	timeout   time.Duration // of calls of the processor
+	promises  *provider.Traits // of the processor; nil: all that it keeps
+	timeout   time.Duration    // of calls of the processor
 }
 
 // bundle is a service behind a real socket, with its processor behind another.
 type bundle struct {
 	url       string
+	remoteURL string // of the processor
 	db        *db.Database
 	service   *payments.Service
 	processor *processor.Server
@@ -91,16 +96,30 @@ func setup(t *testing.T, store string, o options) *bundle {
 			t.Error(err)
 		}
 	})
-	b.serve(t, remote.URL, o)
+	b.remoteURL = remote.URL
+	b.serve(t, o)
 	return b
 }
 
-func (b *bundle) serve(t *testing.T, remote string, o options) {
+// remoteAt is the processor at a URL, as a service calls it.
+func (o options) remoteAt(t *testing.T, url string) provider.Provider {
+	t.Helper()
+	transport := &oncecall.Transport{Base: &http.Transport{MaxIdleConnsPerHost: 64}}
+	t.Cleanup(transport.CloseIdleConnections)
+	promises := provider.Traits{Name: "processor", Memory: 23 * time.Hour, Lookup: true}
+	if o.promises != nil {
+		promises = *o.promises
+		promises.Name, transport.Keyless = "processor", promises.Memory == 0
+	}
+	client := &processor.Client{BaseURL: url, Timeout: o.timeout, HTTP: oncecall.NewClient(transport)}
+	return &processor.Provider{Client: client, Promises: promises}
+}
+
+func (b *bundle) serve(t *testing.T, o options) {
 	t.Helper()
 	cfg := o.config
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	cfg.DB = b.db
-	cfg.Processor = &processor.Client{BaseURL: remote, Timeout: o.timeout, HTTP: &http.Client{Transport: transport}}
+	cfg.Provider = o.remoteAt(t, b.remoteURL)
 	cfg.Logger = slog.New(slog.NewTextHandler(&lockedWriter{w: b.log, turn: make(chan struct{}, 1)}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	if b.service, err = payments.New(t.Context(), cfg); err != nil {
@@ -110,7 +129,6 @@ func (b *bundle) serve(t *testing.T, remote string, o options) {
 	b.url = api.URL
 	t.Cleanup(func() {
 		api.Close()
-		transport.CloseIdleConnections()
 		if err := b.service.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
@@ -224,6 +242,57 @@ func chargeBody(amount int, source string) string {
 func (b *bundle) charged(t *testing.T, key string, amount int) string {
 	t.Helper()
 	return b.post(t, "/charges", key, chargeBody(amount, "tok_visa")).want(t, http.StatusCreated, "").text(t, "id")
+}
+
+// exec runs a statement behind the service's back.
+func (b *bundle) exec(t *testing.T, statement string, args ...any) {
+	t.Helper()
+	if err := b.db.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
+		_, err := tx.Exec(ctx, statement, args...)
+		return err
+	}); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// breakFinish makes the transactions fail that write what the processor has
+// done, until mended is called.
+func (b *bundle) breakFinish(t *testing.T) (mended func()) {
+	t.Helper()
+	b.exec(t, "ALTER TABLE payments_transfers RENAME TO payments_broken")
+	return func() { b.exec(t, "ALTER TABLE payments_broken RENAME TO payments_transfers") }
+}
+
+// ordered makes the order o1 and returns the request that pays it.
+func (b *bundle) ordered(t *testing.T) string {
+	t.Helper()
+	b.call(t, http.MethodPut, "/orders/o1", orderBody("prod_mate", 1)).want(t, 201, "")
+	return payBody("o1", "tok_visa", 1500)
+}
+
+// dev is a key of the merchant that tests act for.
+func dev(value string) onlyonce.Key { return onlyonce.Key{Scope: payments.DevMerchant, Value: value} }
+
+// settle is an operator's word on a key in doubt: the results of its steps, or
+// that nothing happened.
+func (b *bundle) settle(t *testing.T, key string, results ...onlyonce.StepResult) {
+	t.Helper()
+	_, err := b.service.Engine().Settle(t.Context(), onlyonce.Settlement{
+		Key: dev(key), Actor: "op", Reason: "asked the processor", Results: results,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// state is where a key stands.
+func (b *bundle) state(t *testing.T, key string) onlyonce.State {
+	t.Helper()
+	rec, _, err := b.db.Keys().Get(t.Context(), dev(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec.State
 }
 
 // available is what the merchant has in ARS.

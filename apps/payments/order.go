@@ -43,18 +43,27 @@ func readOrder(r *http.Request, body []byte) (orderInput, error) {
 	if fault != nil {
 		return orderInput{}, fault
 	}
-	var in orderInput
+	lines, err := readLines(o)
+	if err != nil {
+		return orderInput{}, err
+	}
+	return orderInput{Lines: lines}, o.done()
+}
+
+// readLines reads the products of an order.
+func readLines(o *object) ([]orderLine, error) {
+	var lines []orderLine
 	for i, item := range o.list("lines", maxLines) {
 		line := orderLine{Product: item.text("product", 1, 100), Quantity: item.integer("quantity", 1, maxQuantity)}
 		if err := item.done(); err != nil {
-			return orderInput{}, err
+			return nil, err
 		}
-		if slices.ContainsFunc(in.Lines, func(l orderLine) bool { return l.Product == line.Product }) {
-			return orderInput{}, fieldProblem(fmt.Sprintf("lines/%d/product", i), "stands in a line above; add the quantities up")
+		if slices.ContainsFunc(lines, func(l orderLine) bool { return l.Product == line.Product }) {
+			return nil, fieldProblem(fmt.Sprintf("lines/%d/product", i), "stands in a line above; add the quantities up")
 		}
-		in.Lines = append(in.Lines, line)
+		lines = append(lines, line)
 	}
-	return in, o.done()
+	return lines, nil
 }
 
 // order is an order as merchants see it.
@@ -71,10 +80,14 @@ type order struct {
 	asked string
 }
 
+// The states of an order. Those of a checkout begin pending, and end paid,
+// declined or cancelled; others begin open, and end paid.
 const (
-	orderOpen   = "open"
-	orderPaying = "paying"
-	orderPaid   = "paid"
+	orderOpen      = "open"
+	orderPending   = "pending"
+	orderPaid      = "paid"
+	orderDeclined  = "declined"
+	orderCancelled = "cancelled"
 )
 
 // createOrder takes the stock and writes the order, in the transaction of its
@@ -84,7 +97,7 @@ func (s *Service) createOrder(ctx context.Context, tx db.Tx, in orderInput) (onl
 	earlier, err := scanOrder(tx.QueryRow(ctx, selectOrder+" WHERE merchant = ? AND operation = ?", op.merchant, op.reference))
 	switch {
 	case err == nil && earlier.asked != in.text():
-		return keyReused(op, earlier.ID), nil
+		return answerOf(keyReused(op, earlier.ID)), nil
 	case err == nil:
 		// The key has expired, the order has not.
 		err = earlier.readLines(ctx, tx, op.merchant)
@@ -92,7 +105,9 @@ func (s *Service) createOrder(ctx context.Context, tx db.Tx, in orderInput) (onl
 	case !errors.Is(err, db.ErrNoRows):
 		return onlyonce.Answer{}, fmt.Errorf("look for earlier order: %w", err)
 	}
-	o, refusal, err := s.place(ctx, tx, placing{merchant: op.merchant, operation: op.reference, id: newID("ord_"), in: in})
+	o, refusal, err := s.place(ctx, tx, placing{
+		merchant: op.merchant, operation: op.reference, id: newID("ord_"), status: orderOpen, lines: in.Lines, asked: in.text(),
+	})
 	if refusal != nil || err != nil {
 		return answerOf(refusal), err
 	}
@@ -100,7 +115,10 @@ func (s *Service) createOrder(ctx context.Context, tx db.Tx, in orderInput) (onl
 }
 
 // text is what is compared to tell orders apart.
-func (in orderInput) text() string {
+func (in orderInput) text() string { return textOf(in) }
+
+// textOf is an input as it is compared.
+func textOf(in any) string {
 	text, err := json.Marshal(in)
 	if err != nil {
 		return "" // strings and numbers
@@ -108,21 +126,19 @@ func (in orderInput) text() string {
 	return string(text)
 }
 
-// placing is an order about to be written.
+// placing is an order about to be written. operation is empty for one that its
+// client has named, key for all but a checkout's.
 type placing struct {
-	merchant, operation, id string
-	in                      orderInput
+	merchant, operation, key string
+	id, status, asked        string
+	lines                    []orderLine
 }
 
 // place takes the stock of all lines, or refuses and changes nothing. Products
 // are locked in order of their ids, so that no two orders wait for each other.
 func (s *Service) place(ctx context.Context, tx db.Tx, p placing) (order, *onlyonce.Answer, error) {
-	o := order{ID: p.id, Status: orderOpen, Lines: slices.Clone(p.in.Lines), CreatedAt: s.now()}
-	sorted := make([]int, len(o.Lines))
-	for i := range sorted {
-		sorted[i] = i
-	}
-	slices.SortFunc(sorted, func(a, b int) int { return strings.Compare(o.Lines[a].Product, o.Lines[b].Product) })
+	o := order{ID: p.id, Status: p.status, Lines: slices.Clone(p.lines), CreatedAt: s.now()}
+	sorted := byProduct(o.Lines)
 	for _, i := range sorted {
 		refusal, err := o.check(ctx, tx, p.merchant, i)
 		if refusal != nil || err != nil {
@@ -137,6 +153,16 @@ func (s *Service) place(ctx context.Context, tx db.Tx, p placing) (order, *onlyo
 		}
 	}
 	return o, nil, p.insert(ctx, tx, o)
+}
+
+// byProduct is the order in which the products of lines are locked.
+func byProduct(lines []orderLine) []int {
+	sorted := make([]int, len(lines))
+	for i := range sorted {
+		sorted[i] = i
+	}
+	slices.SortFunc(sorted, func(a, b int) int { return strings.Compare(lines[a].Product, lines[b].Product) })
+	return sorted
 }
 
 // check locks a line's product and looks at it.
@@ -167,9 +193,9 @@ func (o *order) check(ctx context.Context, tx db.Tx, merchant string, i int) (*o
 }
 
 func (p placing) insert(ctx context.Context, tx db.Tx, o order) error {
-	_, err := tx.Exec(ctx, `INSERT INTO payments_orders (id, merchant, operation, asked, status, currency, total, created_us)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		o.ID, p.merchant, orNull(p.operation), p.in.text(), o.Status, string(o.Currency), o.Total, o.CreatedAt.UnixMicro())
+	_, err := tx.Exec(ctx, `INSERT INTO payments_orders (id, merchant, operation, asked, status, currency, total, checkout_key, created_us)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		o.ID, p.merchant, orNull(p.operation), p.asked, o.Status, string(o.Currency), o.Total, orNull(p.key), o.CreatedAt.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("insert order: %w", err)
 	}
@@ -219,10 +245,13 @@ func (s *Service) putOrder(w http.ResponseWriter, r *http.Request) {
 	send(w, answer)
 }
 
+// errRefuse rolls a transaction back because of what was found in it.
+var errRefuse = errors.New("refused")
+
 // putOnce writes the order or finds it written. Two that come at once meet at
 // the unique name: one writes, the other finds.
 func (s *Service) putOnce(ctx context.Context, id string, in orderInput) (onlyonce.Answer, error) {
-	p := placing{merchant: merchantOf(ctx), id: id, in: in}
+	p := placing{merchant: merchantOf(ctx), id: id, status: orderOpen, lines: in.Lines, asked: in.text()}
 	var answer onlyonce.Answer
 	err := s.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
 		n, err := tx.Exec(ctx, `INSERT INTO payments_order_names (merchant, id) VALUES (?, ?) ON CONFLICT (merchant, id) DO NOTHING`, p.merchant, p.id)
@@ -256,7 +285,7 @@ func sameOrder(ctx context.Context, tx db.Tx, p placing) (onlyonce.Answer, error
 	if err != nil {
 		return onlyonce.Answer{}, fmt.Errorf("find order: %w", err)
 	}
-	if o.asked != p.in.text() {
+	if o.asked != p.asked {
 		return problem(codeOrderExists, "There is another order under the id "+p.id+".").Answer(), nil
 	}
 	if err := o.readLines(ctx, tx, p.merchant); err != nil {

@@ -59,78 +59,45 @@ func (s *Service) listOrders(ctx context.Context, tx db.Tx, q pageQuery) ([]item
 	return items, err
 }
 
-// holdOrder keeps an order from being paid by two charges: one operation pays
-// at a time, and as long as its outcome is not known nobody else does, whatever
-// the key (rule C12). A charge for no order holds none.
-func (s *Service) holdOrder(ctx context.Context, op operation, in chargeInput) (*onlyonce.Answer, error) {
+// checkOrder says why an order cannot be paid by a charge; nil: it can, or there
+// is none to be paid.
+func checkOrder(ctx context.Context, tx db.Tx, op operation, in chargeInput) (*onlyonce.Answer, error) {
 	if in.Order == "" {
 		return nil, nil
 	}
-	for again := true; ; again = false {
-		var n int64
-		var o order
-		err := s.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
-			var err error
-			n, err = tx.Exec(ctx, `UPDATE payments_orders SET status = 'paying', held_by = ?, held_key = ?, held_fence = ?, held_asked = ?
-				WHERE merchant = ? AND id = ? AND total = ? AND currency = ?
-					AND (status = 'open' OR (status = 'paying' AND held_by = ? AND held_fence <= ?))`,
-				op.reference, op.key, op.fence, in.text(), op.merchant, in.Order, in.Amount, string(in.Currency), op.reference, op.fence)
-			if err != nil || n == 1 {
-				return err
-			}
-			o, err = scanOrder(tx.QueryRow(ctx, selectOrder+" WHERE merchant = ? AND id = ?", op.merchant, in.Order))
-			if errors.Is(err, db.ErrNoRows) {
-				return nil
-			}
-			return err
-		})
-		switch {
-		case err != nil:
-			return nil, unavailable("hold order", err)
-		case n == 1:
-			return nil, nil
-		case again && o.Status == orderPaying && s.freedOrder(ctx, op.merchant, in.Order):
-			continue
-		}
-		return orderRefusal(op, in, o), nil
-	}
-}
-
-// orderRefusal says why an order cannot be paid.
-func orderRefusal(op operation, in chargeInput, o order) *onlyonce.Answer {
+	o, err := scanOrder(tx.QueryRow(ctx, selectOrder+" WHERE merchant = ? AND id = ?", op.merchant, in.Order))
 	switch {
-	case o.ID == "":
-		return refused(with(problem(codeUnknownOrder, "There is no order "+in.Order+"."), "field", "order"))
+	case errors.Is(err, db.ErrNoRows):
+		return refused(with(problem(codeUnknownOrder, "There is no order "+in.Order+"."), "field", "order")), nil
+	case err != nil:
+		return nil, fmt.Errorf("find order: %w", err)
 	case o.Total != in.Amount || o.Currency != in.Currency:
 		p := problem(codeOrderAmount, "The order is of "+money.Amount{Minor: o.Total, Currency: o.Currency}.String()+".")
-		return refused(with(p, "field", "amount"))
-	case o.Status == orderPaid:
-		return refused(with(problem(codeOrderPaid, "The order has been paid."), "charge", o.Charge))
+		return refused(with(p, "field", "amount")), nil
+	}
+	switch o.Status {
+	case orderOpen:
+		return nil, nil
+	case orderPaid:
+		return refused(with(problem(codeOrderPaid, "The order has been paid."), "charge", o.Charge)), nil
+	case orderPending:
+		return busy(op, "The order is being paid by the checkout that made it."), nil
 	default:
-		return busy(op, "Another charge is paying the order, or its outcome is not known yet.")
+		return refused(problem(codeOrderClosed, "The order is "+o.Status+".")), nil
 	}
 }
 
-// settleOrder notes what became of an order's charge.
-func settleOrder(ctx context.Context, w writing, c charge) error {
-	if c.Status != statusSucceeded {
-		return freeOrder(ctx, w, c.Order)
-	}
-	n, err := w.tx.Exec(ctx, `UPDATE payments_orders SET status = 'paid', charge_id = ?, held_asked = NULL
-		WHERE merchant = ? AND id = ? AND status = 'paying' AND held_by = ?`, c.ID, w.op.merchant, c.Order, w.op.reference)
+// payOrder writes that a charge has paid its order, which until then is in the
+// state from. Nobody else can have paid it: the charge's key has it.
+func payOrder(ctx context.Context, w writing, c charge, from string) error {
+	n, err := w.tx.Exec(ctx, `UPDATE payments_orders SET status = 'paid', charge_id = ?, checkout_key = NULL
+		WHERE merchant = ? AND id = ? AND status = ? AND total = ? AND currency = ?`,
+		c.ID, w.op.merchant, c.Order, from, c.Amount, string(c.Currency))
 	if err != nil {
 		return fmt.Errorf("write order paid: %w", err)
 	}
 	if n != 1 {
-		return fmt.Errorf("write order paid: %s is not held by this operation", c.Order)
+		return stranded(ctx, "the card was charged for order %s, which cannot be paid any more", c.Order)
 	}
 	return nil
-}
-
-// freeOrder opens an order again in the transaction that ends its operation.
-func freeOrder(ctx context.Context, w writing, id string) error {
-	if id == "" {
-		return nil
-	}
-	return hold{merchant: w.op.merchant, operation: w.op.reference, fence: w.op.fence, order: id}.free(ctx, w.tx)
 }

@@ -22,9 +22,12 @@ const (
 	codeResourceBusy         = "resource_busy"
 	codeCardDeclined         = "card_declined"
 	codeUnknownSource        = "unknown_source"
+	codeChargeRefused        = "charge_refused"
+	codeNotTaken             = "payment_not_taken"
 	codeUnknownCharge        = "unknown_charge"
 	codeNotRefundable        = "charge_not_refundable"
 	codeRefundExceeds        = "refund_exceeds_charge"
+	codeRefundRefused        = "refund_refused"
 	codeUnknownProduct       = "unknown_product"
 	codeMixedCurrencies      = "mixed_currencies"
 	codeOutOfStock           = "out_of_stock"
@@ -33,6 +36,7 @@ const (
 	codeUnknownOrder         = "unknown_order"
 	codeOrderAmount          = "order_amount_differs"
 	codeOrderPaid            = "order_paid"
+	codeOrderClosed          = "order_closed"
 	codeProcessorUnavailable = "processor_unavailable"
 	codeUnavailable          = "unavailable"
 )
@@ -60,12 +64,15 @@ func kinds() []kind {
 		{codeTooLarge, http.StatusRequestEntityTooLarge, "Request body too large", none, "The body is over the limit."},
 		{codeMediaType, http.StatusUnsupportedMediaType, "Unsupported media type", none, "Bodies are JSON: Content-Type: application/json. No key was used up."},
 		{codeKeyReused, http.StatusUnprocessableEntity, "Idempotency key reused", anew, "The key was used for another operation, whose result still stands though its answer has expired."},
-		{codeResourceBusy, http.StatusConflict, "Resource busy", same, "Another operation on the same resource is running, or its outcome is not known yet."},
+		{codeResourceBusy, http.StatusConflict, "Resource busy", same, "Another operation works on the same order or charge, or its outcome is not known yet. This one was not begun, and its key is free: send it again later with the same key. Look first what became of the other one: GET /idempotency-keys/KEY."},
 		{codeCardDeclined, http.StatusPaymentRequired, "Card declined", anew, "The card's bank refused. No money moved. Another try is another operation, with a key of its own."},
 		{codeUnknownSource, http.StatusUnprocessableEntity, "Unknown source", anew, "The processor does not know the source. No money moved."},
+		{codeChargeRefused, http.StatusUnprocessableEntity, "Charge refused", anew, "The processor refuses the request itself; the member processor_code says why. No money moved."},
+		{codeNotTaken, http.StatusServiceUnavailable, "Payment not taken", anew, "The processor took nothing on, so no money moved. The order is cancelled and its stock is free again: check out again, with a new key. This answer is final and is replayed."},
 		{codeUnknownCharge, http.StatusUnprocessableEntity, "Unknown charge", anew, "There is no such charge."},
 		{codeNotRefundable, http.StatusUnprocessableEntity, "Charge not refundable", anew, "The charge took no money, so there is none to give back."},
-		{codeRefundExceeds, http.StatusUnprocessableEntity, "Refund exceeds charge", anew, "All refunds of a charge together, pending ones included, never exceed it."},
+		{codeRefundExceeds, http.StatusUnprocessableEntity, "Refund exceeds charge", anew, "All refunds of a charge together never exceed it."},
+		{codeRefundRefused, http.StatusUnprocessableEntity, "Refund refused", anew, "The processor refuses the refund itself; the member processor_code says why. No money was given back."},
 		{codeUnknownProduct, http.StatusUnprocessableEntity, "Unknown product", anew, "There is no such product."},
 		{codeMixedCurrencies, http.StatusUnprocessableEntity, "Mixed currencies", anew, "All products of an order have the same currency."},
 		{codeOutOfStock, http.StatusConflict, "Out of stock", anew, "There is less in stock than was ordered. Nothing was reserved."},
@@ -74,6 +81,7 @@ func kinds() []kind {
 		{codeUnknownOrder, http.StatusUnprocessableEntity, "Unknown order", anew, "There is no such order."},
 		{codeOrderAmount, http.StatusUnprocessableEntity, "Amount differs from order", anew, "An order is paid with its exact total, in its currency."},
 		{codeOrderPaid, http.StatusConflict, "Order paid", none, "The order has been paid by another charge."},
+		{codeOrderClosed, http.StatusConflict, "Order closed", none, "The order was declined or cancelled and takes no payment. Order again."},
 		{codeProcessorUnavailable, http.StatusServiceUnavailable, "Processor unavailable", same, "The processor could not be reached or took nothing on, so no money moved. Send the same request again with the same key."},
 		{codeUnavailable, http.StatusServiceUnavailable, "Unavailable", same, "The database cannot be reached."},
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 )
 
@@ -47,7 +46,8 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// Parallel refunds under different keys never give back more than was taken.
+// Parallel refunds under different keys never give back more than was taken: they
+// come one after the other. (C12)
 func TestParallelRefundsNeverExceed(t *testing.T) {
 	t.Parallel()
 	for name, open := range apptest.Stores() {
@@ -61,6 +61,10 @@ func TestParallelRefundsNeverExceed(t *testing.T) {
 			for i := range 30 {
 				wg.Go(func() {
 					r, err := b.try(t.Context(), http.MethodPost, "/refunds", refundBody(id, 70), "Idempotency-Key", "r"+strconv.Itoa(i))
+					for err == nil && r.status == 409 { // as a client would
+						r.want(t, 409, "resource_busy")
+						r, err = b.try(t.Context(), http.MethodPost, "/refunds", refundBody(id, 70), "Idempotency-Key", "r"+strconv.Itoa(i))
+					}
 					if err != nil {
 						t.Error(err)
 						return
@@ -85,35 +89,37 @@ func TestParallelRefundsNeverExceed(t *testing.T) {
 	}
 }
 
-// A refund in doubt keeps its amount, until it is known what became of it.
-func TestRefundInDoubtIsReserved(t *testing.T) {
+// While a refund is in doubt nobody else refunds the charge, whatever the key or
+// the amount. (C12)
+func TestRefundInDoubtKeepsItsCharge(t *testing.T) {
 	t.Parallel()
 	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, open(t), options{})
-			id := b.charged(t, "c1", 1000)
+			id, other := b.charged(t, "c1", 1000), b.charged(t, "c2", 1000)
 			b.loseAnswers()
 			b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 409, "outcome_unknown")
 			b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 409, "outcome_unknown")
-			charge := b.get(t, "/charges/"+id)
-			if charge.text(t, "refund_pending") != "600" || charge.text(t, "refunded") != "0" {
-				t.Errorf("the charge does not show the refund in doubt: %s", charge.body)
+			busy := b.post(t, "/refunds", "r2", refundBody(id, 1)).want(t, 409, "resource_busy")
+			if busy.header.Get("Retry-After") == "" || busy.text(t, "operation") != dev("r1").Operation() {
+				t.Errorf("it does not say what to wait for: %v %s", busy.header, busy.body)
 			}
-			b.post(t, "/refunds", "r2", refundBody(id, 401)).want(t, 422, "refund_exceeds_charge")
-			if got := b.get(t, "/refunds").text(t, "next_cursor"); got != "<nil>" {
-				t.Errorf("there is a second page: %s", got)
+			if got := b.get(t, "/refunds").body; got != `{"data":[],"next_cursor":null}` {
+				t.Errorf("a refund of which nothing is known is listed: %s", got)
 			}
 			b.mend()
+			b.post(t, "/refunds", "r4", refundBody(other, 1)).want(t, 201, "")
 			b.post(t, "/refunds", "r1", refundBody(id, 600)).want(t, 201, "")
-			b.post(t, "/refunds", "r3", refundBody(id, 400)).want(t, 201, "")
-			b.once(t, 1, 2)
+			b.post(t, "/refunds", "r3", refundBody(id, 401)).want(t, 422, "refund_exceeds_charge")
+			b.post(t, "/refunds", "r2", refundBody(id, 1)).want(t, 201, "")
+			b.once(t, 2, 3)
 		})
 	}
 }
 
-// A refund of which an operator has proved that it came to nothing gives its
-// amount back. (X3)
+// A refund of which an operator has proved that it came to nothing gives the
+// charge free. (X3, C12)
 func TestRefundThatCameToNothing(t *testing.T) {
 	t.Parallel()
 	for name, open := range apptest.Stores() {
@@ -124,15 +130,9 @@ func TestRefundThatCameToNothing(t *testing.T) {
 			b.lose()
 			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 409, "outcome_unknown")
 			b.mend()
-			b.post(t, "/refunds", "r2", refundBody(id, 400)).want(t, 422, "refund_exceeds_charge")
-			key := onlyonce.Key{Scope: "dev", Value: "r1"}
-			if _, err := b.service.Engine().Settle(t.Context(), onlyonce.Settlement{Key: key, Actor: "op", Reason: "asked the processor"}); err != nil {
-				t.Fatal(err)
-			}
+			b.post(t, "/refunds", "r2", refundBody(id, 400)).want(t, 409, "resource_busy")
+			b.settle(t, "r1")
 			b.post(t, "/refunds", "r3", refundBody(id, 400)).want(t, 201, "")
-			if got := b.get(t, "/charges/"+id).text(t, "refund_pending"); got != "0" {
-				t.Errorf("%s are still reserved", got)
-			}
 			// The settled key may run again, and finds less than it wants.
 			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 422, "refund_exceeds_charge")
 			b.once(t, 1, 1)
@@ -140,7 +140,7 @@ func TestRefundThatCameToNothing(t *testing.T) {
 	}
 }
 
-// A refund that the processor took nothing of gives its amount back by itself.
+// A refund that the processor took nothing of frees its key and the charge.
 func TestRefundThatWasNotSent(t *testing.T) {
 	t.Parallel()
 	for name, open := range apptest.Stores() {
@@ -153,11 +153,37 @@ func TestRefundThatWasNotSent(t *testing.T) {
 			})
 			b.fault.Store(&f)
 			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 503, "processor_unavailable")
-			if got := b.get(t, "/charges/"+id).text(t, "refund_pending"); got != "0" {
-				t.Errorf("%s are still reserved", got)
-			}
 			b.mend()
+			b.post(t, "/refunds", "r2", refundBody(id, 100)).want(t, 201, "")
 			b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 201, "")
+			b.once(t, 1, 2)
+		})
+	}
+}
+
+// What the processor refuses is a failed refund, and stays one. (O2)
+func TestRefusedRefund(t *testing.T) {
+	t.Parallel()
+	for answered, want := range map[string]string{
+		`{"code":"refund_exceeds_charge","message":"too much"}`: "refund_exceeds_charge",
+		`{"code":"charge_not_refundable","message":"declined"}`: "charge_not_refundable",
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, apptest.SQLite(t), options{})
+			id := b.charged(t, "c1", 1000)
+			f := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, answered, http.StatusUnprocessableEntity) })
+			b.fault.Store(&f)
+			first := b.post(t, "/refunds", "r1", refundBody(id, 700)).want(t, 422, want)
+			b.mend()
+			if again := b.post(t, "/refunds", "r1", refundBody(id, 700)); !again.replayed() || again.body != first.body {
+				t.Errorf("the replay differs: %s", again.body)
+			}
+			if r := b.get(t, "/refunds/"+first.text(t, "refund")); r.text(t, "status") != "failed" || r.text(t, "failure_code") != want {
+				t.Errorf("the refund is %s", r.body)
+			}
+			b.post(t, "/refunds", "r2", refundBody(id, 1000)).want(t, 201, "")
+			b.checkLedger(t)
 			b.once(t, 1, 1)
 		})
 	}

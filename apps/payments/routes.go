@@ -39,6 +39,7 @@ func (s *Service) mount() error {
 			handler = s.withMerchant(handler)
 		}
 		s.mux.Handle(r.pattern, handler)
+		s.patterns = append(s.patterns, r.pattern)
 		method, path, _ := strings.Cut(r.pattern, " ")
 		methods[path] = append(methods[path], method)
 	}
@@ -86,29 +87,32 @@ func (s *Service) op(name string) onlyonce.Op {
 	return onlyonce.Op{Name: name, Lease: s.cfg.Lease, Retention: s.cfg.Retention}
 }
 
-// keyedRoutes are the operations that need an idempotency key.
+// keyedRoutes are the operations that need an idempotency key. Those that call the
+// provider keep their request, so that they can be resumed when their client has
+// gone.
 func (s *Service) keyedRoutes() ([]route, error) {
 	charges, err := oncehttp.Steps(s.guard, oncehttp.StepsRoute[chargeInput]{
-		Route: oncehttp.Route{
-			Op: s.op("POST /charges"),
-			Policy: canon.Policy{Defaults: map[string]jsontext.Value{
-				"/description": jsontext.Value(`""`), "/metadata": jsontext.Value(`{}`),
-			}},
-		},
-		Decode: readCharge, Handle: s.createCharge,
+		Route:  oncehttp.Route{Op: s.op("POST /charges"), Policy: defaults("/description", `""`, "/metadata", `{}`)},
+		Decode: readCharge, Handle: s.createCharge, Recoverable: true,
+		Resource: func(in chargeInput) string { return resourceOf(resourceOrder, in.Order) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("route charges: %w", err)
 	}
 	refunds, err := oncehttp.Steps(s.guard, oncehttp.StepsRoute[refundInput]{
-		Route: oncehttp.Route{
-			Op:     s.op("POST /refunds"),
-			Policy: canon.Policy{Defaults: map[string]jsontext.Value{"/reason": jsontext.Value(`""`)}},
-		},
-		Decode: readRefund, Handle: s.createRefund,
+		Route:  oncehttp.Route{Op: s.op("POST /refunds"), Policy: defaults("/reason", `""`)},
+		Decode: readRefund, Handle: s.createRefund, Recoverable: true,
+		Resource: func(in refundInput) string { return resourceOf(resourceCharge, in.Charge) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("route refunds: %w", err)
+	}
+	checkouts, err := oncehttp.Steps(s.guard, oncehttp.StepsRoute[checkoutInput]{
+		Route:  oncehttp.Route{Op: s.op("POST /checkout"), Policy: defaults("/description", `""`, "/metadata", `{}`)},
+		Decode: readCheckout, Handle: s.createCheckout, Recoverable: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("route checkouts: %w", err)
 	}
 	orders, err := oncehttp.Atomic(s.guard, s.engine, oncehttp.AtomicRoute[db.Tx, orderInput]{
 		Route:  oncehttp.Route{Op: s.op("POST /orders")},
@@ -120,24 +124,36 @@ func (s *Service) keyedRoutes() ([]route, error) {
 	return []route{
 		{pattern: "POST /charges", handler: charges},
 		{pattern: "POST /refunds", handler: refunds},
+		{pattern: "POST /checkout", handler: checkouts},
 		{pattern: "POST /orders", handler: orders},
 	}, nil
+}
+
+// defaults is the policy under which members that are absent are the same as the
+// values given: pairs of JSON Pointer and JSON.
+func defaults(pairs ...string) canon.Policy {
+	p := canon.Policy{Defaults: map[string]jsontext.Value{}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		p.Defaults[pairs[i]] = jsontext.Value(pairs[i+1])
+	}
+	return p
 }
 
 // plainRoutes need no key: they read, or what they write has a name of the
 // client's. A key that is sent all the same is answered as ignored.
 func (s *Service) plainRoutes() ([]route, error) {
 	handlers := map[string]http.HandlerFunc{
-		"PUT /orders/{id}":  s.putOrder,
-		"GET /charges/{id}": one(s, s.findCharge),
-		"GET /refunds/{id}": one(s, s.findRefund),
-		"GET /orders/{id}":  one(s, s.findOrder),
-		"GET /charges":      listing(s, "charges", s.listCharges),
-		"GET /refunds":      listing(s, "refunds", s.listRefunds),
-		"GET /orders":       listing(s, "orders", s.listOrders),
-		"GET /ledger":       listing(s, "ledger", s.listTransfers),
-		"GET /products":     s.getProducts,
-		"GET /balance":      s.getBalance,
+		"GET /idempotency-keys/{key}": s.guard.LookupHandler(nil).ServeHTTP,
+		"PUT /orders/{id}":            s.putOrder,
+		"GET /charges/{id}":           one(s, s.findCharge),
+		"GET /refunds/{id}":           one(s, s.findRefund),
+		"GET /orders/{id}":            one(s, s.findOrder),
+		"GET /charges":                listing(s, "charges", s.listCharges),
+		"GET /refunds":                listing(s, "refunds", s.listRefunds),
+		"GET /orders":                 listing(s, "orders", s.listOrders),
+		"GET /ledger":                 listing(s, "ledger", s.listTransfers),
+		"GET /products":               s.getProducts,
+		"GET /balance":                s.getBalance,
 	}
 	var list []route
 	for pattern, handler := range handlers {

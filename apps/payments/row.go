@@ -2,9 +2,13 @@ package payments
 
 import (
 	"encoding/hex"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/oncehttp"
 )
 
 // newID makes an id that sorts by time and that nobody can guess.
@@ -24,4 +28,11 @@ func orNull(text string) any {
 		return nil
 	}
 	return text
+}
+
+// created is a 201 with the place of what was made.
+func created(path string, v any) onlyonce.Answer {
+	a := oncehttp.JSON(http.StatusCreated, v)
+	http.Header(a.Header).Set("Location", path)
+	return a
 }

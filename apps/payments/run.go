@@ -12,14 +12,17 @@ import (
 // housekeepingEvery is between two rounds of housekeeping.
 const housekeepingEvery = time.Minute
 
-// Run keeps house until ctx ends: it deletes what has expired, decides abandoned
-// attempts that nobody retries, and gives back what is held for operations that
-// came to nothing. Any number of processes may run it on one database. The
-// caller owns the goroutine.
+// Run keeps house until ctx ends: it resumes operations that nobody retries,
+// deletes what has expired, decides abandoned attempts, and cancels checkouts
+// that nobody goes on with. Any number of processes may run it on one database.
+// The caller owns the goroutine.
 func (s *Service) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { s.sweeper(ctx).Run(ctx) })
-	running.Go(func() { s.freeHolds(ctx) })
+	running.Go(func() {
+		s.recoverer.Run(ctx, func(err error) { s.warn(ctx, "look for abandoned operations failed", err) })
+	})
+	running.Go(func() { s.endOverdue(ctx) })
 	running.Wait()
 }
 
@@ -42,19 +45,4 @@ func (s *Service) sweeper(ctx context.Context) onlyonce.Sweeper {
 // warn logs what went wrong behind the requests.
 func (s *Service) warn(ctx context.Context, what string, err error, attrs ...slog.Attr) {
 	s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, what, append(attrs, slog.String("error", err.Error()))...)
-}
-
-func (s *Service) freeHolds(ctx context.Context) {
-	tick := time.NewTicker(housekeepingEvery)
-	defer tick.Stop()
-	for {
-		if err := s.freeAll(ctx); err != nil && ctx.Err() == nil {
-			s.warn(ctx, "holds not looked through", err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
@@ -16,25 +17,41 @@ import (
 // one with New, run its housekeeping with Run, and close it when the HTTP
 // server has stopped.
 type Service struct {
-	cfg    Config
-	engine *onlyonce.TxEngine[db.Tx]
-	guard  *oncehttp.Guard
-	mux    *http.ServeMux
+	cfg       Config
+	engine    *onlyonce.TxEngine[db.Tx]
+	guard     *oncehttp.Guard
+	mux       *http.ServeMux
+	patterns  []string
+	recoverer onlyonce.Recoverer
 }
 
 // New makes a Service: it brings the tables up to date and puts the products of
 // each merchant into stock that has none yet. Nothing is left running when it
 // fails.
 func New(ctx context.Context, cfg Config) (*Service, error) {
+	return assemble(ctx, cfg, func(s *Service) error {
+		if err := s.cfg.DB.Migrate(ctx); err != nil {
+			return err
+		}
+		return s.seed(ctx)
+	})
+}
+
+// Attach makes a Service on a database that another one serves, for an operator
+// who recovers a key. It changes no table and no product; a database that is not
+// of this version is an error.
+func Attach(ctx context.Context, cfg Config) (*Service, error) {
+	return assemble(ctx, cfg, func(s *Service) error { return s.cfg.DB.CheckVersion(ctx) })
+}
+
+// assemble makes a Service on a database that prepare has made ready.
+func assemble(ctx context.Context, cfg Config, prepare func(*Service) error) (*Service, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("new payments service: %w", err)
 	}
-	if err := cfg.DB.Migrate(ctx); err != nil {
-		return nil, fmt.Errorf("new payments service: %w", err)
-	}
 	s := &Service{cfg: cfg, mux: http.NewServeMux()}
-	if err := s.seed(ctx); err != nil {
+	if err := prepare(s); err != nil {
 		return nil, fmt.Errorf("new payments service: %w", err)
 	}
 	engine, err := onlyonce.NewTx[db.Tx](cfg.DB.Keys(), onlyonce.Config{Observer: observer{cfg.Logger}, SettleTimeout: cfg.SettleTimeout})
@@ -51,6 +68,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("new payments service: %w", err), engine.Close(ctx))
 	}
+	s.recoverer = s.newRecoverer()
 	return s, nil
 }
 
@@ -109,12 +127,12 @@ func (o observer) Observe(ctx context.Context, e onlyonce.Event) {
 	o.log.LogAttrs(ctx, level, "key "+string(e.Kind), attrs...)
 }
 
-// operation is what a running attempt writes its rows under.
+// operation is what a running attempt writes its rows under. The merchant is that
+// of the key, also where the operation runs without its client.
 type operation struct {
 	merchant  string
 	reference string
 	key       string
-	fence     int64
 }
 
 // writing is a transaction that writes for an operation.
@@ -123,12 +141,10 @@ type writing struct {
 	op operation
 }
 
-// operationOf is the operation a handler runs for. In atomic mode the fence is
-// not known yet.
+// operationOf is the operation a handler runs for.
 func operationOf(ctx context.Context) operation {
-	a := onlyonce.AttemptFrom(ctx)
-	owner := a.Owner()
-	return operation{merchant: owner.Key.Scope, reference: a.Operation(), key: owner.Key.Value, fence: owner.Fence}
+	key := onlyonce.AttemptFrom(ctx).Owner().Key
+	return operation{merchant: key.Scope, reference: key.Operation(), key: key.Value}
 }
 
 // unavailable is an error of the database outside the store of keys. What it
@@ -144,14 +160,4 @@ func unavailable(op string, err error) error {
 }
 
 // Patterns are the routes of the API, as http.ServeMux has them.
-func (s *Service) Patterns() ([]string, error) {
-	routes, err := s.routes()
-	if err != nil {
-		return nil, err
-	}
-	var patterns []string
-	for _, r := range routes {
-		patterns = append(patterns, r.pattern)
-	}
-	return patterns, nil
-}
+func (s *Service) Patterns() []string { return slices.Clone(s.patterns) }

@@ -74,6 +74,73 @@ func TestParseAnswerRefuses(t *testing.T) {
 	}
 }
 
+// A step's result is a provider's final word, and nothing else. (X3)
+func TestParseResult(t *testing.T) {
+	t.Parallel()
+	got, err := parseResult([]byte(`{"step":"charge","occurrence":1,"result":{"id":"pc_1","status":"declined","code":"lost_card"}}`))
+	want := onlyonce.StepResult{Name: "charge", Occurrence: 1, Result: []byte(`{"status":"declined","id":"pc_1","code":"lost_card"}`)}
+	if err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("%v: %s", err, cmp.Diff(want, got))
+	}
+	for text, want := range map[string]string{
+		`{"step":"charge"}`:                                                            "EOF",
+		`{"step":"","result":{}}`:                                                      "names no step",
+		`{"step":"charge","occurrence":-1,"result":{}}`:                                "names no step",
+		`{"step":1,"result":{}}`:                                                       "cannot unmarshal",
+		`{"step":"charge","result":{}}`:                                                `status ""`,
+		`{"step":"charge","result":"succeeded"}`:                                       "cannot unmarshal",
+		`{"step":"charge","result":{"status":"refused","id":"pc_1"}}`:                  `status "refused"`,
+		`{"step":"charge","result":{"status":"succeeded"}}`:                            "has no id",
+		`{"step":"charge","result":{"status":"declined","id":"pc_1"}}`:                 "has no code",
+		`{"step":"charge","result":{"status":"succeeded","id":"pc_1","Declined":"x"}}`: `unknown field "Declined"`,
+		`{"step":"charge","result":{"status":"succeeded","id":"pc_1"},"status":201}`:   `unknown field "status"`,
+		`{"step":"charge","result":{"status":"succeeded","id":"pc_1"}} {}`:             "more than one value",
+	} {
+		if _, err := parseResult([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gives %v, want %q", text, err, want)
+		}
+		if !isResult([]byte(text)) && !strings.HasSuffix(text, "{}") {
+			t.Errorf("%s is not taken for a result", text)
+		}
+	}
+	if isResult([]byte(`{"status":201,"body":{"step":"charge"}}`)) {
+		t.Error("an answer is taken for a result")
+	}
+}
+
+// What is said to be done about a key fits how it stands.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	charge := func(state onlyonce.StepState) []onlyonce.StepRecord {
+		return []onlyonce.StepRecord{
+			{Intent: onlyonce.Intent{Name: "reserve", Provider: onlyonce.ProviderStore}, State: onlyonce.StepDone},
+			{Intent: onlyonce.Intent{Name: "charge", Provider: "processor", Reference: "oo_1", Occurrence: 1}, State: state},
+		}
+	}
+	for name, tt := range map[string]struct {
+		rec   onlyonce.Record
+		steps []onlyonce.StepRecord
+		kept  bool
+		want  string // empty: nothing
+	}{
+		"completed":          {onlyonce.Record{State: onlyonce.Completed}, charge(onlyonce.StepDone), false, ""},
+		"under way":          {onlyonce.Record{State: onlyonce.InProgress}, charge(onlyonce.StepBegun), true, ""},
+		"free":               {onlyonce.Record{State: onlyonce.FailedRetryable}, charge(onlyonce.StepNotApplied), true, ""},
+		"free behind a step": {onlyonce.Record{State: onlyonce.FailedRetryable}, charge(onlyonce.StepDone), true, "keys recover"},
+		"a step has begun":   {onlyonce.Record{State: onlyonce.InDoubt}, charge(onlyonce.StepBegun), true, `"occurrence": 1`},
+		"nothing is kept":    {onlyonce.Record{State: onlyonce.InDoubt}, charge(onlyonce.StepBegun), false, "a retry by its client"},
+		"a step is done":     {onlyonce.Record{State: onlyonce.InDoubt}, charge(onlyonce.StepDone), true, "only the answer is missing"},
+		"no steps":           {onlyonce.Record{State: onlyonce.InDoubt}, nil, false, "--not-applied"},
+		"other steps":        {onlyonce.Record{State: onlyonce.InDoubt, Reason: onlyonce.ReasonChangedSteps + "x"}, charge(onlyonce.StepDone), true, "the version of the service"},
+		"declared":           {onlyonce.Record{State: onlyonce.InDoubt, Reason: onlyonce.ReasonDeclared}, charge(onlyonce.StepDone), true, "log"},
+	} {
+		got := strings.Join(next(tt.rec, tt.steps, tt.kept), "\n")
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // Every kind of failure has its exit code, and usage its hint.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
@@ -122,7 +189,7 @@ func run(t *testing.T, args ...string) (out, errs string, code int) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{
-		"serve", "processor", "keys list", "keys show", "keys settle", "sweep", "merchants key", "migrate up", "migrate print", "version",
+		"serve", "processor", "keys list", "keys show", "keys settle", "keys recover", "sweep", "merchants key", "migrate up", "migrate print", "version",
 	} {
 		out, errs, code := run(t, append(strings.Fields(command), "--help")...)
 		if code != 0 || errs != "" || !strings.Contains(out, "Usage: onlyonce "+command) {

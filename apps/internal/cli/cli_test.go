@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -49,6 +50,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"charge": charge,
 			"order":  order,
+			"ledger": ledger,
 			"exits":  exits,
 			"taken":  taken,
 		},
@@ -98,6 +100,22 @@ func order(ts *testscript.TestScript, _ bool, args []string) {
 	serving(ts, func(c *client) {
 		c.send(http.MethodPut, "/orders/"+args[0], "", `{"lines":[{"product":"prod_mate","quantity":1}]}`, "")
 		c.send(http.MethodPost, "/charges", args[1], `{"amount":1500,"currency":"ARS","source":"`+args[2]+`","order":"`+args[0]+`"}`, args[3])
+	})
+}
+
+// ledger starts the service, and counts the transfers it has written: ledger N.
+func ledger(ts *testscript.TestScript, _ bool, args []string) {
+	serving(ts, func(c *client) {
+		resp, err := c.http.Get(c.url + "/ledger")
+		ts.Check(err)
+		defer resp.Body.Close()
+		var page struct {
+			Data []json.RawMessage `json:"data"`
+		}
+		ts.Check(json.NewDecoder(resp.Body).Decode(&page))
+		if fmt.Sprint(len(page.Data)) != args[0] {
+			ts.Fatalf("the ledger has %d transfers, want %s", len(page.Data), args[0])
+		}
 	})
 }
 

@@ -22,6 +22,11 @@ type configFile struct {
 	Processor        *string             `yaml:"processor"`
 	ProcessorJournal *string             `yaml:"processor-journal"`
 	ProcessorTimeout *string             `yaml:"processor-timeout"`
+	ProcessorMemory  *string             `yaml:"processor-memory"`
+	ProcessorLookup  *string             `yaml:"processor-lookup"`
+	ProcessorVisible *string             `yaml:"processor-visible"`
+	RecoverGrace     *string             `yaml:"recover-grace"`
+	CatchUpTimeout   *string             `yaml:"catch-up-timeout"`
 	Journal          *string             `yaml:"journal"`
 	Lease            *string             `yaml:"lease"`
 	Retention        *string             `yaml:"retention"`
@@ -35,7 +40,8 @@ type configFile struct {
 func (c configFile) flags() map[string]*string {
 	return map[string]*string{
 		"listen": c.Listen, "store": c.Store, "processor": c.Processor, "processor-journal": c.ProcessorJournal,
-		"processor-timeout": c.ProcessorTimeout, "journal": c.Journal, "lease": c.Lease, "retention": c.Retention,
+		"processor-timeout": c.ProcessorTimeout, "processor-memory": c.ProcessorMemory, "processor-lookup": c.ProcessorLookup,
+		"processor-visible": c.ProcessorVisible, "recover-grace": c.RecoverGrace, "catch-up-timeout": c.CatchUpTimeout, "journal": c.Journal, "lease": c.Lease, "retention": c.Retention,
 		"drain-timeout": c.DrainTimeout, "log-format": c.LogFormat, "log-level": c.LogLevel,
 	}
 }

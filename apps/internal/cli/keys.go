@@ -1,16 +1,20 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
 // keysCmd is the operators' view of keys.
 type keysCmd struct {
-	List   keysListCmd   `cmd:"" help:"List keys."`
-	Show   keysShowCmd   `cmd:"" help:"Show one key with its steps and audit."`
-	Settle keysSettleCmd `cmd:"" help:"Settle a key in doubt: as applied, with this answer, or as proved not applied."`
+	List    keysListCmd    `cmd:"" help:"List keys."`
+	Show    keysShowCmd    `cmd:"" help:"Show one key with its steps and audit, and what can be done."`
+	Recover keysRecoverCmd `cmd:"" help:"Give one operation a turn now, as its client's retry would."`
+	Settle  keysSettleCmd  `cmd:"" help:"Settle a key in doubt: as applied, with the result of its step or with an answer, or as proved not applied."`
 }
 
 // keyView is a key as it is printed.
@@ -21,6 +25,8 @@ type keyView struct {
 	Name        string      `json:"name"`
 	State       string      `json:"state"`
 	Reason      string      `json:"reason,omitempty"`
+	Resource    string      `json:"resource,omitempty"`
+	Holds       bool        `json:"holds_resource"`
 	Attempts    int         `json:"attempts"`
 	Fence       int64       `json:"fence"`
 	CreatedAt   time.Time   `json:"created_at"`
@@ -40,7 +46,7 @@ type answerView struct {
 func viewOf(r onlyonce.Record) keyView {
 	v := keyView{
 		Scope: r.Key.Scope, Key: r.Key.Value, Operation: r.Key.Operation(), Name: r.Operation,
-		State: string(r.State), Reason: r.Reason, Attempts: r.Attempts, Fence: r.Fence, CreatedAt: r.CreatedAt.UTC(),
+		State: string(r.State), Reason: r.Reason, Resource: r.Resource, Holds: r.Holds, Attempts: r.Attempts, Fence: r.Fence, CreatedAt: r.CreatedAt.UTC(),
 		CompletedAt: set(r.CompletedAt), ExpiresAt: set(r.ExpiresAt),
 	}
 	if r.State == onlyonce.InProgress {
@@ -59,4 +65,38 @@ func set(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
+}
+
+// findKey reads a key that must be there.
+func findKey(ctx context.Context, d *db.Database, key onlyonce.Key) (onlyonce.Record, []onlyonce.StepRecord, error) {
+	rec, found, err := d.Keys().Get(ctx, key)
+	switch {
+	case err != nil:
+		return rec, nil, fmt.Errorf("read key: %w", err)
+	case !found:
+		return rec, nil, &onlyonce.Error{
+			Code: onlyonce.CodeNotFound, Op: "find key",
+			Hint: fmt.Sprintf("there is no key %q of scope %q; onlyonce keys list lists them", key.Value, key.Scope),
+		}
+	}
+	steps, err := d.Keys().Steps(ctx, key)
+	if err != nil {
+		return rec, nil, fmt.Errorf("read steps: %w", err)
+	}
+	return rec, steps, nil
+}
+
+// calls are the steps that have left the store, or may have, and those of them
+// whose end is not recorded.
+func calls(steps []onlyonce.StepRecord) (all, begun []onlyonce.StepRecord) {
+	for _, s := range steps {
+		if s.Provider == onlyonce.ProviderStore || s.State == onlyonce.StepNotApplied {
+			continue
+		}
+		all = append(all, s)
+		if s.State == onlyonce.StepBegun {
+			begun = append(begun, s)
+		}
+	}
+	return all, begun
 }

@@ -40,9 +40,9 @@ func (c *keysListCmd) Run(ctx context.Context, std Streams) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(std.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SCOPE\tKEY\tOPERATION\tNAME\tSTATE\tATTEMPTS\tCREATED\tREASON")
+	fmt.Fprintln(w, "SCOPE\tKEY\tOPERATION\tNAME\tSTATE\tRESOURCE\tATTEMPTS\tCREATED\tREASON")
 	for _, k := range keys {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", k.Scope, k.Key, k.Operation, k.Name, k.State, k.Attempts, k.CreatedAt.Format("2006-01-02T15:04:05Z"), k.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", k.Scope, k.Key, k.Operation, k.Name, k.State, k.Resource, k.Attempts, k.CreatedAt.Format("2006-01-02T15:04:05Z"), k.Reason)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)

@@ -1,14 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"os"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
@@ -19,8 +15,9 @@ type keysSettleCmd struct {
 	storeFlag
 	Key        string `arg:"" help:"The idempotency key."`
 	Scope      string `required:"" help:"Whose key it is: the merchant."`
-	Applied    string `xor:"outcome" required:"" env:"-" placeholder:"FILE" help:"The effect has happened: JSON file with the answer, {\"status\": 201, \"headers\": {…}, \"body\": …}; - reads standard input."`
+	Applied    string `xor:"outcome" required:"" env:"-" placeholder:"FILE" help:"The effect has happened: JSON file with the result of its step, {\"step\": \"charge\", \"result\": {\"status\": \"succeeded\", \"id\": …}}, or with an answer, {\"status\": 201, \"headers\": {…}, \"body\": …}; - reads standard input."`
 	NotApplied bool   `xor:"outcome" required:"" env:"-" help:"It is proved that the effect has not happened; the next retry runs again."`
+	AnswerOnly bool   `env:"-" help:"Store the answer of FILE although a step has left, or may have: nothing else is written."`
 	Reason     string `required:"" env:"-" help:"How that is known. Kept for good."`
 	Actor      string `env:"ONLYONCE_ACTOR,USER" help:"Who says so. Default: the user of this session."`
 	JSON       bool   `name:"json" env:"-" help:"Print the key as JSON."`
@@ -28,21 +25,18 @@ type keysSettleCmd struct {
 
 // Help says what settling does, and what it does not.
 func (c *keysSettleCmd) Help() string {
-	return `A retry with the same key settles most doubts by itself: the service asks the processor. Settle by hand what that cannot.
+	return `Most doubts settle themselves: a retry with the same key, or the service's recoverer, asks the processor. Settle by hand what that cannot.
+keys show names the step, our reference to ask the processor by, and what can be done.
 
---applied stores an answer, which retries get; it writes no charge, refund or ledger entry by itself. What the key holds, an order that it is paying or a
-refund, is named in the output and by keys show. Within a minute the running service asks the processor for it, by our reference: what it finds is
-written down with its ledger entry, and the order is paid or the refund succeeds; what it does not find stays held, is logged as needing a person, and
-is given back only if the answer is a refusal (status 400 or more). A charge for no order holds nothing: settled as applied it is in the processor's
-books and not in the service's.
+--applied with a step's result records it as if the processor had answered. When all steps are done the operation then runs to its end, and makes
+answer, rows and ledger entries as ever. A result has status succeeded or declined, and the processor's id; a declined one has its code:
+  {"step": "charge", "result": {"status": "declined", "id": "pc_…", "code": "insufficient_funds"}}
 
---not-applied frees the key. What it holds is given back unless one of its steps is done.`
-}
+--applied with an answer stores that answer, which retries get, and nothing else. For an operation with a step that has left, or may have, the
+books would lack it: that is refused, unless --answer-only says that it is meant.
 
-// settledView is a settled key and what it still holds.
-type settledView struct {
-	keyView
-	Holds []holdView `json:"holds"`
+--not-applied frees the key and what it holds: the next retry runs again. A checkout that nobody retries is cancelled by the service, and its
+stock given back.`
 }
 
 // Run settles.
@@ -52,41 +46,101 @@ func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 	}
 	s := onlyonce.Settlement{Key: onlyonce.Key{Scope: c.Scope, Value: c.Key}, Actor: c.Actor, Reason: c.Reason}
 	if !c.NotApplied {
-		answer, err := c.answer(std.In)
-		if err != nil {
+		if err := c.read(std.In, &s); err != nil {
 			return err
 		}
-		s.Applied = &answer
 	}
 	return c.with(ctx, func(d *db.Database) error {
+		if err := c.check(ctx, d, s); err != nil {
+			return err
+		}
 		rec, err := settle(ctx, d, s)
 		if err != nil {
 			return err
 		}
-		v := settledView{keyView: viewOf(rec)}
-		if v.Holds, err = heldBy(ctx, d, rec.Key); err != nil {
-			return err
+		note := ""
+		if len(s.Results) > 0 && rec.State == onlyonce.FailedRetryable {
+			if note, err = finishSettled(ctx, d, s.Key); err != nil {
+				return err
+			}
+			if rec, _, err = findKey(ctx, d, s.Key); err != nil {
+				return err
+			}
 		}
-		return v.print(std.Out, c.JSON)
+		if c.JSON {
+			return printJSON(std.Out, viewOf(rec))
+		}
+		printState(std.Out, rec)
+		if note != "" {
+			fmt.Fprintln(std.Out, note)
+		}
+		if c.AnswerOnly && rec.State == onlyonce.Completed {
+			fmt.Fprintln(std.Out, "warning: only the answer is stored. What the operation has done elsewhere is not in the service's books.")
+		}
+		return nil
 	})
 }
 
-// print says how the key stands, and what its settlement has not settled.
-func (v settledView) print(out io.Writer, asJSON bool) error {
-	if asJSON {
-		return printJSON(out, v)
+// read takes the outcome from FILE.
+func (c *keysSettleCmd) read(stdin io.Reader, s *onlyonce.Settlement) error {
+	text, err := readInput(c.Applied, stdin)
+	if err != nil {
+		return &usageError{fmt.Sprintf("--applied: %v", err), "name a file with the step's result or the answer, or - for standard input"}
 	}
-	fmt.Fprintf(out, "%s is %s\n", v.Operation, v.State)
-	if v.State != string(onlyonce.Completed) {
+	if isResult(text) {
+		result, err := parseResult(text)
+		if err != nil {
+			return &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), resultHint}
+		}
+		s.Results = []onlyonce.StepResult{result}
 		return nil
 	}
-	for _, h := range v.Holds {
-		fmt.Fprintf(out, "warning: it still holds %s. The answer is stored; the running service now asks the processor for %s and writes down what it finds. If it finds nothing, that stays held: see keys show and the service's log.\n", h, h.Reference)
+	answer, err := parseAnswer(text)
+	if err != nil {
+		return &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), answerHint}
 	}
-	if len(v.Holds) == 0 && v.Answer != nil && v.Answer.Status < http.StatusBadRequest {
-		fmt.Fprintln(out, "warning: only the answer is stored. Whatever the operation has done elsewhere is not in the service's books unless it was before.")
+	s.Applied = &answer
+	return nil
+}
+
+// check refuses what would leave the books wrong. Without a key there is nothing
+// to check: settling says so.
+func (c *keysSettleCmd) check(ctx context.Context, d *db.Database, s onlyonce.Settlement) error {
+	steps, err := d.Keys().Steps(ctx, s.Key)
+	if err != nil {
+		return fmt.Errorf("read steps: %w", err)
+	}
+	all, begun := calls(steps)
+	switch {
+	case s.Applied != nil && len(begun) > 0 && !c.AnswerOnly:
+		return &usageError{
+			fmt.Sprintf("step %s may have had its effect: with an answer alone the books would lack it", begun[0].Name),
+			fmt.Sprintf(`give the result of the step instead: {"step": %q, "result": {"status": "succeeded", "id": "…"}}; or say --answer-only`, begun[0].Name),
+		}
+	case s.Applied != nil && len(all) > 0 && !c.AnswerOnly:
+		return &usageError{
+			fmt.Sprintf("step %s is done: with an answer alone the books would lack it", all[0].Name),
+			"onlyonce keys recover lets the service make the answer; or say --answer-only",
+		}
+	}
+	for _, r := range s.Results {
+		if err := checkAmount(steps, r); err != nil {
+			return &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), "compare the processor's record with the order: a person has to decide what was paid"}
+		}
 	}
 	return nil
+}
+
+// printState says how a key stands.
+func printState(out io.Writer, rec onlyonce.Record) {
+	fmt.Fprintf(out, "%s is %s", rec.Key.Operation(), rec.State)
+	if rec.Answer != nil {
+		fmt.Fprintf(out, " with status %d", rec.Answer.Status)
+	}
+	fmt.Fprintln(out)
+	if rec.State == onlyonce.InDoubt {
+		fmt.Fprintln(out, rec.Reason)
+	}
 }
 
 func settle(ctx context.Context, d *db.Database, s onlyonce.Settlement) (onlyonce.Record, error) {
@@ -96,69 +150,4 @@ func settle(ctx context.Context, d *db.Database, s onlyonce.Settlement) (onlyonc
 	}
 	rec, err := engine.Settle(ctx, s)
 	return rec, errors.Join(err, engine.Close(ctx))
-}
-
-// answerFile is the answer an operator gives. A body that is a JSON string is
-// the text itself, any other JSON is the body as it stands.
-type answerFile struct {
-	Status  int                        `json:"status"`
-	Headers map[string]json.RawMessage `json:"headers"`
-	Body    json.RawMessage            `json:"body"`
-}
-
-const answerHint = `write it like {"status": 201, "headers": {"Content-Type": "application/json"}, "body": {"id": "ch_…"}}`
-
-func (c *keysSettleCmd) answer(stdin io.Reader) (onlyonce.Answer, error) {
-	text, err := readInput(c.Applied, stdin)
-	if err != nil {
-		return onlyonce.Answer{}, &usageError{fmt.Sprintf("--applied: %v", err), "name a file with the answer, or - for standard input"}
-	}
-	answer, err := parseAnswer(text)
-	if err != nil {
-		return onlyonce.Answer{}, &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), answerHint}
-	}
-	return answer, nil
-}
-
-func readInput(name string, stdin io.Reader) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(stdin)
-	}
-	return os.ReadFile(name)
-}
-
-func parseAnswer(text []byte) (onlyonce.Answer, error) {
-	var file answerFile
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&file); err != nil {
-		return onlyonce.Answer{}, fmt.Errorf("read answer: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return onlyonce.Answer{}, errors.New("read answer: there is more than one value")
-	}
-	if file.Status < 200 || file.Status > 599 {
-		return onlyonce.Answer{}, fmt.Errorf("read answer: status %d is not one from 200 to 599", file.Status)
-	}
-	header := http.Header{}
-	for name, raw := range file.Headers {
-		var one string
-		var many []string
-		switch {
-		case json.Unmarshal(raw, &one) == nil:
-			header.Set(name, one)
-		case json.Unmarshal(raw, &many) == nil:
-			header[http.CanonicalHeaderKey(name)] = many
-		default:
-			return onlyonce.Answer{}, fmt.Errorf("read answer: header %s is neither a string nor a list of strings", name)
-		}
-	}
-	body := append([]byte{}, file.Body...) // empty is not absent
-	var plain string
-	if json.Unmarshal(file.Body, &plain) == nil {
-		body = []byte(plain)
-	} else if header.Get("Content-Type") == "" && len(body) > 0 {
-		header.Set("Content-Type", "application/json")
-	}
-	return onlyonce.Answer{Status: file.Status, Header: header, Body: body}, nil
 }

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"maps"
@@ -10,7 +12,6 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
-	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
@@ -22,55 +23,30 @@ type keysShowCmd struct {
 	JSON  bool   `name:"json" env:"-" help:"Print JSON."`
 }
 
-// detailView is a key, its steps, what its operation holds, and what operators
-// did.
+// detailView is a key, its steps, what operators did, and what can be done.
 type detailView struct {
 	keyView
-	Steps []stepView  `json:"steps"`
-	Holds []holdView  `json:"holds"`
-	Audit []auditView `json:"audit"`
+	// RequestKept: the operation can be run again without its client.
+	RequestKept bool        `json:"request_kept"`
+	Steps       []stepView  `json:"steps"`
+	Audit       []auditView `json:"audit"`
+	Next        []string    `json:"next"`
 }
 
+// stepView is a step as it is printed. Of its request, which may hold card tokens,
+// only the digest is.
 type stepView struct {
-	Name       string `json:"name"`
-	Occurrence int    `json:"occurrence"`
-	Provider   string `json:"provider"`
-	State      string `json:"state"`
-	Epoch      int    `json:"epoch"`
-	Sends      int    `json:"sends"`
-	DerivedKey string `json:"derived_key"`
-	Reference  string `json:"reference"`
-	Request    string `json:"request"`
-	Result     string `json:"result,omitempty"`
-	AgeSeconds int64  `json:"age_seconds"`
-}
-
-// holdView is what an operation keeps from others: an order or a refund.
-type holdView struct {
-	Order     string `json:"order,omitempty"`
-	Refund    string `json:"refund,omitempty"`
-	Reference string `json:"reference"`
-}
-
-// String names it for people.
-func (h holdView) String() string {
-	if h.Order != "" {
-		return "order " + h.Order + ", which it is paying"
-	}
-	return "refund " + h.Refund + ", which is pending"
-}
-
-// heldBy lists what a key holds.
-func heldBy(ctx context.Context, d *db.Database, key onlyonce.Key) ([]holdView, error) {
-	holds, err := payments.Holds(ctx, d, key)
-	if err != nil {
-		return nil, fmt.Errorf("read holds: %w", err)
-	}
-	views := []holdView{}
-	for _, h := range holds {
-		views = append(views, holdView(h))
-	}
-	return views, nil
+	Name          string `json:"name"`
+	Occurrence    int    `json:"occurrence"`
+	Provider      string `json:"provider"`
+	State         string `json:"state"`
+	Epoch         int    `json:"epoch"`
+	Sends         int    `json:"sends"`
+	DerivedKey    string `json:"derived_key,omitempty"`
+	Reference     string `json:"reference,omitempty"`
+	RequestSHA256 string `json:"request_sha256,omitempty"`
+	Result        string `json:"result,omitempty"`
+	AgeSeconds    int64  `json:"age_seconds"`
 }
 
 type auditView struct {
@@ -98,31 +74,18 @@ func (c *keysShowCmd) Run(ctx context.Context, std Streams) error {
 }
 
 func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, error) {
-	rec, found, err := d.Keys().Get(ctx, key)
+	rec, steps, err := findKey(ctx, d, key)
 	if err != nil {
-		return detailView{}, fmt.Errorf("read key: %w", err)
+		return detailView{}, err
 	}
-	if !found {
-		return detailView{}, &onlyonce.Error{
-			Code: onlyonce.CodeNotFound, Op: "show key",
-			Hint: fmt.Sprintf("there is no key %q of scope %q; onlyonce keys list lists them", key.Value, key.Scope),
-		}
-	}
-	v := detailView{keyView: viewOf(rec), Steps: []stepView{}, Holds: []holdView{}, Audit: []auditView{}}
-	steps, err := d.Keys().Steps(ctx, key)
-	if err != nil {
-		return v, fmt.Errorf("read steps: %w", err)
-	}
+	v := detailView{keyView: viewOf(rec), Steps: []stepView{}, Audit: []auditView{}}
 	for _, s := range steps {
-		v.Steps = append(v.Steps, stepView{
-			Name: s.Name, Occurrence: s.Occurrence, Provider: s.Provider, State: string(s.State), Epoch: s.Epoch, Sends: s.Sends,
-			DerivedKey: s.DerivedKey, Reference: s.Reference, Request: string(s.Request), Result: string(s.Result),
-			AgeSeconds: int64(s.Age / time.Second),
-		})
+		v.Steps = append(v.Steps, viewOfStep(s))
 	}
-	if v.Holds, err = heldBy(ctx, d, key); err != nil {
-		return v, err
+	if _, v.RequestKept, err = d.Keys().Kept(ctx, key); err != nil {
+		return v, fmt.Errorf("read what is kept: %w", err)
 	}
+	v.Next = next(rec, steps, v.RequestKept)
 	audit, err := d.Keys().Audit(ctx, key)
 	if err != nil {
 		return v, fmt.Errorf("read audit: %w", err)
@@ -131,6 +94,18 @@ func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, 
 		v.Audit = append(v.Audit, auditView{At: a.At.UTC(), Actor: a.Actor, Action: a.Action, Reason: a.Reason})
 	}
 	return v, nil
+}
+
+func viewOfStep(s onlyonce.StepRecord) stepView {
+	v := stepView{
+		Name: s.Name, Occurrence: s.Occurrence, Provider: s.Provider, State: string(s.State), Epoch: s.Epoch, Sends: s.Sends,
+		DerivedKey: s.DerivedKey, Reference: s.Reference, Result: string(s.Result), AgeSeconds: int64(s.Age / time.Second),
+	}
+	if s.Provider != onlyonce.ProviderStore {
+		sum := sha256.Sum256(s.Request)
+		v.RequestSHA256 = hex.EncodeToString(sum[:])
+	}
+	return v
 }
 
 func (v detailView) print(out io.Writer) error {
@@ -144,6 +119,10 @@ func (v detailView) print(out io.Writer) error {
 	if v.Reason != "" {
 		line("reason", v.Reason)
 	}
+	if v.Resource != "" {
+		line("resource", v.Resource+map[bool]string{true: ", held: no other key may have it", false: ", not held"}[v.Holds])
+	}
+	line("request", map[bool]string{true: "kept: the operation can be run again without its client", false: "not kept"}[v.RequestKept])
 	line("attempts", v.Attempts)
 	line("created", v.CreatedAt.Format(time.RFC3339))
 	for name, t := range map[string]*time.Time{"lease end": v.LeaseEnd, "expires": v.ExpiresAt} {
@@ -159,14 +138,7 @@ func (v detailView) print(out io.Writer) error {
 		line("body", v.Answer.Body)
 	}
 	for _, s := range v.Steps {
-		line("step "+s.Name, fmt.Sprintf("%s, %d sends to %s under %s, our reference %s", s.State, s.Sends, s.Provider, s.DerivedKey, s.Reference))
-		line("  request", s.Request)
-		if s.Result != "" {
-			line("  result", s.Result)
-		}
-	}
-	for _, h := range v.Holds {
-		line("holds", fmt.Sprintf("%s; our reference %s", h, h.Reference))
+		s.print(line)
 	}
 	for _, a := range v.Audit {
 		line("audit "+a.At.Format(time.RFC3339), fmt.Sprintf("%s by %s: %s", a.Action, a.Actor, a.Reason))
@@ -174,5 +146,26 @@ func (v detailView) print(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
+	for i, what := range v.Next {
+		if i == 0 {
+			fmt.Fprintln(out, "\nwhat can be done:")
+		}
+		fmt.Fprintln(out, "- "+what)
+	}
 	return nil
+}
+
+// print writes a step's lines.
+func (s stepView) print(line func(name string, value any)) {
+	age := (time.Duration(s.AgeSeconds) * time.Second).String()
+	if s.Provider == onlyonce.ProviderStore {
+		line("step "+s.Name, fmt.Sprintf("%s, in the database, %s ago", s.State, age))
+	} else {
+		line("step "+s.Name, fmt.Sprintf("%s, %d sends to %s under %s (epoch %d), the first %s ago, our reference %s",
+			s.State, s.Sends, s.Provider, s.DerivedKey, s.Epoch, age, s.Reference))
+		line("  request sha-256", s.RequestSHA256)
+	}
+	if s.Result != "" {
+		line("  result", s.Result)
+	}
 }

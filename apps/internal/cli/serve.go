@@ -18,14 +18,16 @@ import (
 
 // serveCmd runs the payments service until it is told to stop.
 type serveCmd struct {
+	promiseFlags
 	Listen           string          `default:"127.0.0.1:3000" placeholder:"HOST:PORT" help:"Address of the API; port 0 picks a free one."`
 	Store            string          `default:"sqlite:onlyonce.db" placeholder:"URL" help:"Where keys and payments are kept: sqlite:PATH or postgres://…"`
 	Config           kong.ConfigFlag `placeholder:"FILE" help:"YAML file with these flags, without --, and merchants."`
 	Processor        string          `placeholder:"URL" help:"A card processor that runs elsewhere. Default: a simulated one in this process."`
 	ProcessorJournal string          `placeholder:"FILE" help:"File of the simulated processor. Default: beside the SQLite file."`
-	ProcessorTimeout time.Duration   `default:"10s" help:"How long one call of the processor may take."`
 	Lease            time.Duration   `default:"30s" help:"How long an attempt owns its key without renewing."`
 	Retention        time.Duration   `default:"24h" help:"How long answers are replayed."`
+	RecoverGrace     time.Duration   `default:"1m" help:"How long an operation that nobody retries must have waited before the service resumes it."`
+	CatchUpTimeout   time.Duration   `default:"30s" help:"How long the start waits for operations that a crash has left, before requests are taken."`
 	DrainTimeout     time.Duration   `default:"15s" help:"How long requests under way may take once the service is to stop."`
 	Merchant         []string        `placeholder:"NAME=HASH" help:"A merchant and the hash of an API key, from: onlyonce merchants key NAME. Repeatable. Default: one merchant, dev, without a key, on loopback only."`
 	LogFormat        string          `default:"text" enum:"text,json" help:"Format of the log on standard error: text or json."`
@@ -38,9 +40,11 @@ func (c *serveCmd) Run(ctx context.Context, std Streams) error {
 	if err != nil {
 		return &usageError{err.Error(), "make one with: onlyonce merchants key NAME"}
 	}
+	promises := c.promises()
 	s, err := server.Start(ctx, server.Config{
 		Listen: c.Listen, Store: c.Store, Processor: c.Processor, ProcessorJournal: c.ProcessorJournal,
-		ProcessorTimeout: c.ProcessorTimeout, Lease: c.Lease, Retention: c.Retention, DrainTimeout: c.DrainTimeout,
+		ProcessorTimeout: c.ProcessorTimeout, Promises: &promises, RecoverGrace: c.RecoverGrace, CatchUpTimeout: c.CatchUpTimeout,
+		Lease: c.Lease, Retention: c.Retention, DrainTimeout: c.DrainTimeout,
 		Merchants: merchants, Logger: newLogger(std.Err, c.LogFormat, c.LogLevel),
 	})
 	if err != nil {

@@ -3,15 +3,18 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
+	"github.com/onlyonce-go/onlyonce/provider"
 )
 
 // Config says what to run. The zero value is what a fresh clone runs.
@@ -30,6 +33,18 @@ type Config struct {
 	ProcessorJournal string
 	// ProcessorTimeout bounds each call of the processor. Default 10 s.
 	ProcessorTimeout time.Duration
+	// Promises is what the processor promises: how long it honours keys, whether
+	// and when it can be asked. What is not promised is not relied on. Default:
+	// what the simulated processor in this process keeps, which keeps what stands
+	// here and no more. The name is the service's own.
+	Promises *provider.Traits
+	// RecoverGrace is how long an operation that nobody retries must have waited
+	// before it is resumed. Default: that of the library, 1 min.
+	RecoverGrace time.Duration
+	// CatchUpTimeout is how long the start waits for operations that a crash has
+	// left, before new requests are taken. Default 30 s; what is left then goes on
+	// behind the requests.
+	CatchUpTimeout time.Duration
 	// Lease and Retention are those of keys. Default 30 s and 24 h.
 	Lease, Retention time.Duration
 	// DrainTimeout bounds how long handlers may take to end once the server is
@@ -47,6 +62,9 @@ const (
 	DefaultStore   = "sqlite:onlyonce.db"
 	DefaultJournal = "onlyonce-processor.jsonl"
 	DefaultDrain   = 15 * time.Second
+	DefaultCatchUp = 30 * time.Second
+	// DefaultMemory is an hour less than the simulated processor remembers keys.
+	DefaultMemory = 23 * time.Hour
 )
 
 // WithDefaults returns a copy with the defaults filled in.
@@ -63,6 +81,12 @@ func (c Config) WithDefaults() Config {
 	if c.ProcessorTimeout == 0 {
 		c.ProcessorTimeout = processor.DefaultTimeout
 	}
+	if c.Promises == nil {
+		c.Promises = &provider.Traits{Memory: DefaultMemory, Lookup: true}
+	}
+	if c.CatchUpTimeout == 0 {
+		c.CatchUpTimeout = DefaultCatchUp
+	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrain
 	}
@@ -70,6 +94,15 @@ func (c Config) WithDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// simulated is a processor that keeps what is promised, and no more: one that
+// honours no keys charges a card for each request.
+func (c Config) simulated() processor.Config {
+	return processor.Config{
+		Path: c.ProcessorJournal, IgnoreKeys: c.Promises.Memory == 0, NoLookup: !c.Promises.Lookup, VisibleAfter: c.Promises.Visible,
+		KeyMemory: max(c.Promises.Memory, DefaultMemory) + time.Hour,
+	}
 }
 
 // journalBeside names the processor's file after that of SQLite.
@@ -108,10 +141,15 @@ func (c Config) Validate() error {
 			return &Error{Field: "--processor", Text: fmt.Sprintf("%q is not an http URL", c.Processor), Hint: "write it like http://127.0.0.1:9090"}
 		}
 	}
-	for name, d := range map[string]time.Duration{
+	durations := map[string]time.Duration{
 		"--processor-timeout": c.ProcessorTimeout, "--lease": c.Lease, "--retention": c.Retention, "--drain-timeout": c.DrainTimeout,
-	} {
-		if d < 0 {
+		"--recover-grace": c.RecoverGrace, "--catch-up-timeout": c.CatchUpTimeout,
+	}
+	if c.Promises != nil {
+		durations["--processor-memory"], durations["--processor-visible"] = c.Promises.Memory, c.Promises.Visible
+	}
+	for _, name := range slices.Sorted(maps.Keys(durations)) {
+		if d := durations[name]; d < 0 {
 			return &Error{Field: name, Text: fmt.Sprintf("%v is negative", d), Hint: "write it like 30s"}
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
-	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 )
 
 // Limits of the HTTP server.
@@ -31,7 +30,7 @@ type Server struct {
 	db        *db.Database
 	service   *payments.Service
 	processor *Processor // nil: runs elsewhere
-	transport *http.Transport
+	remote    *Remote
 	http      *http.Server
 	served    chan error
 	stop      context.CancelFunc // ends housekeeping
@@ -64,6 +63,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
+	s.catchUp(ctx, running)
 	s.running.Go(func() { s.service.Run(running) })
 	s.http = &http.Server{
 		Handler: s.service, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
@@ -72,6 +72,27 @@ func (s *Server) start(ctx context.Context) error {
 	go func() { s.served <- s.http.Serve(listener) }()
 	s.URL = "http://" + listener.Addr().String()
 	return nil
+}
+
+// catchUp looks at what a crash has left before new requests are taken, but not
+// for ever: what takes longer goes on behind them, until running ends.
+func (s *Server) catchUp(ctx, running context.Context) {
+	caught := make(chan struct{})
+	s.running.Go(func() {
+		defer close(caught)
+		if err := s.service.CatchUp(running); err != nil && running.Err() == nil {
+			s.cfg.Logger.LogAttrs(running, slog.LevelWarn, "operations that a crash has left were not looked at; it is tried again",
+				slog.String("error", err.Error()))
+		}
+	})
+	late := time.NewTimer(s.cfg.CatchUpTimeout)
+	defer late.Stop()
+	select {
+	case <-caught:
+	case <-ctx.Done():
+	case <-late.C:
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "catching up with abandoned operations takes long; it goes on while requests are served")
+	}
 }
 
 // listen takes an address.
@@ -95,19 +116,18 @@ func (s *Server) assemble(ctx context.Context) error {
 	}
 	s.ProcessorURL = s.cfg.Processor
 	if s.ProcessorURL == "" {
-		s.processor, err = StartProcessor(ctx, "127.0.0.1:0", processor.Config{Path: s.cfg.ProcessorJournal})
+		s.processor, err = StartProcessor(ctx, "127.0.0.1:0", s.cfg.simulated())
 		if err != nil {
 			return err
 		}
 		s.ProcessorURL = s.processor.URL
 	}
-	s.transport = &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
+	remote := Remote{URL: s.ProcessorURL, Timeout: s.cfg.ProcessorTimeout, Promises: *s.cfg.Promises}
+	s.remote = &remote
 	s.service, err = payments.New(ctx, payments.Config{
-		DB: s.db,
-		Processor: &processor.Client{
-			BaseURL: s.ProcessorURL, Timeout: s.cfg.ProcessorTimeout, HTTP: &http.Client{Transport: s.transport},
-		},
-		Merchants: s.cfg.Merchants, Lease: s.cfg.Lease, Retention: s.cfg.Retention, Logger: s.cfg.Logger,
+		DB: s.db, Provider: remote.Provider(),
+		Merchants: s.cfg.Merchants, Lease: s.cfg.Lease, Retention: s.cfg.Retention, RecoverGrace: s.cfg.RecoverGrace,
+		Logger: s.cfg.Logger,
 	})
 	return err
 }
@@ -143,8 +163,8 @@ func (s *Server) close(ctx context.Context) error {
 	if s.processor != nil {
 		errs = append(errs, s.processor.Close(ctx))
 	}
-	if s.transport != nil {
-		s.transport.CloseIdleConnections()
+	if s.remote != nil {
+		s.remote.Close()
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())

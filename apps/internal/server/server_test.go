@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/internal/server"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
+	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
+	"github.com/onlyonce-go/onlyonce/provider"
 )
 
 func TestMain(m *testing.M) { apptest.Exit(m.Run()) }
@@ -94,6 +98,114 @@ func TestRestart(t *testing.T) {
 	remote := &processor.Client{BaseURL: s.ProcessorURL, HTTP: client}
 	if stats, err := remote.Stats(t.Context()); err != nil || stats.Charges != 2 || len(stats.DuplicateCharges) != 0 {
 		t.Errorf("the processor has %+v, %v", stats, err)
+	}
+}
+
+// leaveDoubt makes a server that leaves a key in doubt and stops, and makes the
+// key's turn come at once.
+func leaveDoubt(t *testing.T, cfg server.Config, client *http.Client, source string) {
+	t.Helper()
+	s := start(t, cfg)
+	if status, body := post(t, client, s.URL, "k1", source); status != http.StatusConflict {
+		t.Fatalf("%d %s", status, body)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Open(t.Context(), cfg.Store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if due, err := d.Keys().Requeue(t.Context(), onlyonce.Key{Scope: payments.DevMerchant, Value: "k1"}); err != nil || !due {
+		t.Fatalf("requeued: %t, %v", due, err)
+	}
+}
+
+// state is where a key stands.
+func state(t *testing.T, client *http.Client, url, key string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/idempotency-keys/"+key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var v struct{ State string }
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v.State
+}
+
+// What a stop has left in doubt is looked at before requests are taken. (X1)
+func TestStartCatchesUp(t *testing.T) {
+	t.Parallel()
+	for name, promises := range map[string]*provider.Traits{
+		"all": nil, "keys": {Memory: time.Hour}, "look-up": {Lookup: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, client := config(t), newClient(t)
+			cfg.Promises = promises
+			leaveDoubt(t, cfg, client, "tok_error_after")
+			s := start(t, cfg)
+			if got := state(t, client, s.URL, "k1"); got != "completed" {
+				t.Errorf("the key is %s", got)
+			}
+			remote := &processor.Client{BaseURL: s.ProcessorURL, HTTP: client}
+			if stats, err := remote.Stats(t.Context()); err != nil || stats.Charges != 1 || len(stats.DuplicateCharges) != 0 {
+				t.Errorf("the processor has %+v, %v", stats, err)
+			}
+		})
+	}
+}
+
+// A processor that promises nothing is never sent anything twice: the key stays in
+// doubt. (D4, D5)
+func TestNothingIsPromised(t *testing.T) {
+	t.Parallel()
+	cfg, client := config(t), newClient(t)
+	cfg.Promises = &provider.Traits{}
+	leaveDoubt(t, cfg, client, "tok_error_before")
+	s := start(t, cfg)
+	if got := state(t, client, s.URL, "k1"); got != "in_doubt" {
+		t.Errorf("the key is %s", got)
+	}
+	remote := &processor.Client{BaseURL: s.ProcessorURL, HTTP: client}
+	if stats, err := remote.Stats(t.Context()); err != nil || stats.Charges != 0 {
+		t.Errorf("the processor has %+v, %v", stats, err)
+	}
+}
+
+// Catching up holds the start up for so long and no longer; it goes on behind the
+// requests. (X1)
+func TestCatchingUpIsBounded(t *testing.T) {
+	t.Parallel()
+	cfg, client := config(t), newClient(t)
+	cfg.Promises = &provider.Traits{Memory: time.Hour}
+	arrived, finish := make(chan struct{}, 1), make(chan struct{})
+	remote, err := server.StartProcessor(t.Context(), "127.0.0.1:0", processor.Config{Work: func(context.Context, string) {
+		arrived <- struct{}{}
+		<-finish
+	}, NoLookup: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = remote.Close(context.WithoutCancel(t.Context())) })
+	cfg.Processor, cfg.ProcessorTimeout = remote.URL, 10*time.Second
+	leaveDoubt(t, cfg, client, "tok_error_before") // which does not get to work
+	cfg.CatchUpTimeout = 10 * time.Millisecond
+	s := start(t, cfg)
+	<-arrived
+	if got := state(t, client, s.URL, "k1"); got != "in_progress" {
+		t.Errorf("the key is %s", got)
+	}
+	close(finish)
+	for t.Context().Err() == nil && state(t, client, s.URL, "k1") != "completed" {
 	}
 }
 

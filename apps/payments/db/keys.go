@@ -17,6 +17,7 @@ type Keys interface {
 	onlyonce.StepStore
 	onlyonce.SettingStore
 	onlyonce.OperatorStore
+	onlyonce.RecoveryStore
 }
 
 // driverKeys is a store as its adapter gives it.
@@ -25,6 +26,7 @@ type driverKeys[T any] interface {
 	onlyonce.StepStore
 	onlyonce.SettingStore
 	onlyonce.OperatorStore
+	onlyonce.RecoveryStore
 }
 
 // adapted is a driver's store whose transactions are handed out as Tx.
@@ -65,6 +67,11 @@ func (a adapted[T]) CompleteTx(ctx context.Context, tx Tx, owner onlyonce.Owner,
 		return onlyonce.Settled{}, fmt.Errorf("complete key in transaction: %T is of another database", tx)
 	}
 	return a.driverKeys.CompleteTx(ctx, raw, owner, answer)
+}
+
+// StepTx runs fn in the driver's transaction.
+func (a adapted[T]) StepTx(ctx context.Context, owner onlyonce.Owner, step onlyonce.TxStep, fn onlyonce.TxStepFunc[Tx]) ([]byte, bool, error) {
+	return a.driverKeys.StepTx(ctx, owner, step, func(ctx context.Context, tx T) ([]byte, error) { return fn(ctx, a.wrap(tx)) })
 }
 
 func (a adapted[T]) inside(fn onlyonce.TxFunc[Tx]) onlyonce.TxFunc[T] {

@@ -76,6 +76,29 @@ func (d *Database) Migrate(ctx context.Context) error {
 	})
 }
 
+// CheckVersion makes sure that the service's tables are there, in the version that
+// this program knows. It changes nothing.
+func (d *Database) CheckVersion(ctx context.Context) error {
+	list, err := d.steps()
+	if err != nil {
+		return err
+	}
+	at := 0
+	err = d.Read(ctx, func(ctx context.Context, tx Tx) error {
+		return ignoreNoRows(tx.QueryRow(ctx, "SELECT version FROM "+versionTable).Scan(&at))
+	})
+	switch {
+	case err != nil:
+		return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "check tables", Hint: "the payments service has no tables there", Err: err}
+	case at != len(list):
+		return &onlyonce.Error{
+			Code: onlyonce.CodeConfig, Op: "check tables",
+			Hint: fmt.Sprintf("the tables are of version %d, this program is of %d: use the program that serves them", at, len(list)),
+		}
+	}
+	return nil
+}
+
 // Unmigrate removes the service's tables and everything in them; the keys stay.
 func (d *Database) Unmigrate(ctx context.Context) error {
 	list, err := d.steps()

@@ -47,6 +47,9 @@ func newPostgres(ctx context.Context, pool *pgxpool.Pool, migrate bool) (*Databa
 		return nil, err
 	}
 	if migrate {
+		if err := refuseHeldPostgres(ctx, pool); err != nil {
+			return nil, err
+		}
 		if err := store.Migrate(ctx); err != nil {
 			return nil, err
 		}

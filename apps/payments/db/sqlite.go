@@ -19,6 +19,9 @@ type sqliteDriver struct{ store *sqlitestore.Store }
 
 func openSQLite(ctx context.Context, path string, migrate bool) (*Database, error) {
 	if migrate {
+		if err := refuseHeldSQLite(ctx, path); err != nil {
+			return nil, err
+		}
 		makePrivate(path)
 	}
 	store, err := sqlitestore.Open(ctx, path, sqlitestore.Config{SkipMigrate: !migrate})

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -17,7 +19,11 @@ const DefaultTimeout = 10 * time.Second
 // Client calls a processor. Only BaseURL is required. One call makes at most
 // one HTTP request: nothing is repeated, no redirect is followed. All errors
 // hold an [*Error]; ask [FateOf] what they mean. A Client is safe for concurrent
-// use and must not be changed after its first.
+// use and must not be changed or copied after its first.
+//
+// It sends by package oncecall: within a protected operation charges and refunds
+// are made in Effect.Send, with the derived key or with none; elsewhere in it they
+// are refused. Outside of one the caller has chosen the key.
 //
 // A process that dies during a call leaves the effect unknown. The caller must
 // have kept key and bytes before, to send them again.
@@ -27,11 +33,15 @@ type Client struct {
 	BaseURL string
 	// HTTP makes the requests. Nil means one with [http.DefaultTransport]. Its
 	// redirect policy is not used. Where its transport is not net/http's, or does
-	// not honour net/http/httptrace, no failure can be proved to be [NotSent].
+	// not honour net/http/httptrace, no failure can be proved to be [NotSent]. An
+	// oncecall.Transport is used as it is, and decides about keys in Effect.Send.
 	HTTP *http.Client
 	// Timeout bounds each call, the reading of the answer included. Zero means
 	// [DefaultTimeout].
 	Timeout time.Duration
+
+	once           sync.Once
+	keyed, keyless *http.Client
 }
 
 // Charge sends body, made by [ChargeRequest.Encode], under key. A declined card
@@ -121,6 +131,32 @@ func (c *Client) ListRefunds(ctx context.Context, cursor string, limit int) ([]R
 		return nil, "", fmt.Errorf("list refunds: %w", err)
 	}
 	return listed.Data, listed.Next, nil
+}
+
+// Report writes the settlement report to w, as it arrives: CSV with a header line
+// and a line for each charge that took money and each refund, oldest first. The
+// columns are those of [ReportColumns]. After an error what w has got is a part of
+// it, and may end within a line. Timeout bounds the whole, so a long report needs a
+// long one.
+func (c *Client) Report(ctx context.Context, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout())
+	defer cancel()
+	response, err := c.open(ctx, message{method: http.MethodGet, path: "/v1/report.csv", accept: "text/csv"})
+	if err != nil {
+		return fmt.Errorf("get report: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		a, err := read(response)
+		if err != nil {
+			return fmt.Errorf("get report: %w", err)
+		}
+		return fmt.Errorf("get report: %w", a.refusal())
+	}
+	if _, err := io.Copy(w, response.Body); err != nil {
+		return fmt.Errorf("get report: %w", &Error{Status: response.StatusCode, Err: fmt.Errorf("copy answer: %w", err)})
+	}
+	return nil
 }
 
 // Stats asks what the processor has done.

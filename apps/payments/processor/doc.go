@@ -11,7 +11,8 @@
 //
 // The [Client] makes one HTTP request for one call, never two, and tells with
 // [FateOf] what an error means for the money: not sent, refused, or unknown. A
-// declined card is no error; it is an answer.
+// declined card is no error; it is an answer. A [Provider] is the same as an adapter
+// for package provider.
 //
 // The API:
 //
@@ -21,6 +22,7 @@
 //	GET  /v1/refunds?reference=REF   look a refund up
 //	GET  /v1/charges?cursor=&limit=  all charges, a page at a time
 //	GET  /v1/refunds?cursor=&limit=  all refunds, a page at a time
+//	GET  /v1/report.csv              the settlement report: all money that moved
 //	GET  /v1/stats                   what happened, counted
 //	GET  /healthz                    whether it can still record charges
 //

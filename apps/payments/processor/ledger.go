@@ -19,7 +19,16 @@ type ledger struct {
 	expiring []keyTime            // of answers, oldest first
 	inFlight map[string]*inFlight // by key
 	struck   map[string]struct{}  // attempts that a fault has struck
+	history  []kind               // of charges and refunds, oldest first
 }
+
+// kind tells whose turn it is in the history.
+type kind uint8
+
+const (
+	kindCharge kind = iota
+	kindRefund
+)
 
 // keyTime says when a key's answer was made.
 type keyTime struct {
@@ -170,8 +179,10 @@ func (l *ledger) apply(e entry) {
 	switch {
 	case e.Charge != nil:
 		l.charges.add(e.Charge.ID, e.Charge.Reference, *e.Charge)
+		l.history = append(l.history, kindCharge)
 	case e.Refund != nil:
 		l.refunds.add(e.Refund.ID, e.Refund.Reference, *e.Refund)
+		l.history = append(l.history, kindRefund)
 	default:
 		return
 	}

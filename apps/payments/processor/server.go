@@ -43,6 +43,7 @@ func NewServer(config Config) (*Server, error) {
 	s.mux.HandleFunc("POST /v1/refunds", s.createRefund)
 	s.mux.HandleFunc("GET /v1/charges", s.listCharges)
 	s.mux.HandleFunc("GET /v1/refunds", s.listRefunds)
+	s.mux.HandleFunc("GET /v1/report.csv", s.getReport)
 	s.mux.HandleFunc("GET /v1/stats", s.getStats)
 	s.mux.HandleFunc("GET /healthz", s.getHealth)
 	return s, nil

@@ -2,15 +2,17 @@ package processor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
+	"time"
+
+	"github.com/onlyonce-go/onlyonce/oncecall"
 )
 
 // maxAnswer is the longest answer that the client reads.
@@ -19,6 +21,7 @@ const maxAnswer = 16 << 20
 // message is one HTTP request to make.
 type message struct {
 	method, path, key string
+	accept            string // default JSON
 	body              []byte
 }
 
@@ -46,25 +49,31 @@ func unsent(err error) *Error { return &Error{Err: err, notSent: true} }
 
 // send makes one request, once, and reads the answer. Its errors are *Error.
 func (c *Client) send(ctx context.Context, m message) (received, error) {
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout())
 	defer cancel()
-	if err := ctx.Err(); err != nil {
-		return received{}, unsent(err)
-	}
-	var seen connections
-	request, err := c.request(httptrace.WithClientTrace(ctx, seen.trace()), m)
+	response, err := c.open(ctx, m)
 	if err != nil {
-		return received{}, unsent(err)
-	}
-	response, err := c.once().Do(request)
-	if err != nil {
-		return received{}, &Error{Err: err, notSent: seen.none()}
+		return received{}, err
 	}
 	defer response.Body.Close()
+	return read(response)
+}
+
+// open makes one request, once. The answer's body ends with ctx.
+func (c *Client) open(ctx context.Context, m message) (*http.Response, error) {
+	request, err := c.request(ctx, m)
+	if err != nil {
+		return nil, unsent(err)
+	}
+	response, err := c.via(m).Do(request)
+	if err != nil {
+		return nil, &Error{Err: err, notSent: oncecall.NotSent(err)}
+	}
+	return response, nil
+}
+
+// read reads an answer of a few lines.
+func read(response *http.Response) (received, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err == nil && len(body) > maxAnswer {
 		err = fmt.Errorf("answer is longer than %d bytes", maxAnswer)
@@ -79,23 +88,13 @@ func (c *Client) send(ctx context.Context, m message) (received, error) {
 	}, nil
 }
 
-// request builds a request that net/http cannot send twice. It would, by
-// itself, when a kept connection turns out to be dead, because a request with an
-// Idempotency-Key counts as repeatable there; without GetBody, and with a body
-// whose type it does not know how to rewind, it has nothing to repeat.
 func (c *Client) request(ctx context.Context, m message) (*http.Request, error) {
-	var body io.Reader
-	if m.body != nil {
-		body = io.NopCloser(bytes.NewReader(m.body))
-	}
-	r, err := http.NewRequestWithContext(ctx, m.method, strings.TrimSuffix(c.BaseURL, "/")+m.path, body)
+	r, err := http.NewRequestWithContext(ctx, m.method, strings.TrimSuffix(c.BaseURL, "/")+m.path, bytes.NewReader(m.body))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	r.GetBody = nil
-	r.Header.Set("Accept", "application/json")
+	r.Header.Set("Accept", cmp.Or(m.accept, "application/json"))
 	if m.body != nil {
-		r.ContentLength = int64(len(m.body))
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if m.key != "" {
@@ -104,29 +103,34 @@ func (c *Client) request(ctx context.Context, m message) (*http.Request, error) 
 	return r, nil
 }
 
-// once returns the HTTP client, made to follow no redirect.
-func (c *Client) once() *http.Client {
-	var once http.Client
-	if c.HTTP != nil {
-		once = *c.HTTP
+// via returns the HTTP client for m. Within an operation's Effect.Send its
+// transport sees to it that the key is the derived one, or that there is none where
+// the caller wants none.
+func (c *Client) via(m message) *http.Client {
+	c.once.Do(func() {
+		c.keyed, c.keyless = c.over(&oncecall.Transport{Header: HeaderKey}), c.over(&oncecall.Transport{Keyless: true})
+	})
+	if m.key == "" {
+		return c.keyless
 	}
-	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &once
+	return c.keyed
 }
 
-// connections watches whether a request got a connection. The transport may
-// call it from other goroutines, also after the call.
-type connections struct {
-	asked, got atomic.Bool
-}
-
-func (s *connections) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn: func(string) { s.asked.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { s.got.Store(true) },
+// over returns HTTP with t above its transport, and without redirects.
+func (c *Client) over(t *oncecall.Transport) *http.Client {
+	if c.HTTP == nil {
+		t.Base = http.DefaultTransport
+		return oncecall.NewClient(t)
 	}
+	own, ok := c.HTTP.Transport.(*oncecall.Transport)
+	if ok {
+		t = own
+	} else if t.Base = c.HTTP.Transport; t.Base == nil {
+		t.Base = http.DefaultTransport
+	}
+	client := oncecall.NewClient(t)
+	client.Jar, client.Timeout = c.HTTP.Jar, c.HTTP.Timeout
+	return client
 }
 
-// none reports whether it is proved that nothing was sent: the transport looked
-// for a connection, so it does tell, and got none.
-func (s *connections) none() bool { return s.asked.Load() && !s.got.Load() }
+func (c *Client) timeout() time.Duration { return cmp.Or(c.Timeout, DefaultTimeout) }

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/payments"
+	"github.com/onlyonce-go/onlyonce/apps/payments/db"
+	"github.com/onlyonce-go/onlyonce/provider"
+)
+
+// keysRecoverCmd gives an operation a turn.
+type keysRecoverCmd struct {
+	storeFlag
+	promiseFlags
+	Key       string `arg:"" help:"The idempotency key."`
+	Scope     string `required:"" help:"Whose key it is: the merchant."`
+	Processor string `placeholder:"URL" help:"The card processor that the service uses. Not needed when all its steps are done."`
+	JSON      bool   `name:"json" env:"-" help:"Print the key as JSON."`
+}
+
+// Help says what a turn is.
+func (c *keysRecoverCmd) Help() string {
+	return `The operation runs again from what is kept of its request, through the same claim as its client's retry: it goes on behind the steps that are done, and
+what became of a step that is not is asked of the processor, or the same request is sent again under the same key, as the processor's promises allow. Its
+answer is stored for the client's retry. The service does the same by itself, as long as an operation has turns left.
+
+An operation that has called nobody yet is carried out: a card may be charged. Give the processor the same promises as serve has.`
+}
+
+// Run recovers.
+func (c *keysRecoverCmd) Run(ctx context.Context, std Streams) error {
+	key := onlyonce.Key{Scope: c.Scope, Value: c.Key}
+	return c.with(ctx, func(d *db.Database) error {
+		rec, steps, err := findKey(ctx, d, key)
+		if err != nil {
+			return err
+		}
+		if rec.State != onlyonce.Completed {
+			if c.Processor == "" && needsProcessor(steps) {
+				return &usageError{"--processor is required: not all steps of the operation are done", "give the processor's address, which serve prints: --processor URL"}
+			}
+			remote := c.remote(c.Processor)
+			defer remote.Close()
+			if err := recoverKey(ctx, d, rec, remote.Provider()); err != nil {
+				return err
+			}
+		}
+		if rec, _, err = findKey(ctx, d, key); err != nil {
+			return err
+		}
+		if c.JSON {
+			return printJSON(std.Out, viewOf(rec))
+		}
+		printState(std.Out, rec)
+		return nil
+	})
+}
+
+// needsProcessor tells whether running an operation again can call somebody: not
+// only when all that it calls is done.
+func needsProcessor(steps []onlyonce.StepRecord) bool {
+	all, begun := calls(steps)
+	return len(all) == 0 || len(begun) > 0
+}
+
+// recoverKey gives the key a turn in a service of its own, beside the running one.
+func recoverKey(ctx context.Context, d *db.Database, rec onlyonce.Record, p provider.Provider) error {
+	// The record keeps its retention, whatever this command's default is.
+	s, err := payments.Attach(ctx, payments.Config{DB: d, Provider: p, Retention: rec.Retention, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	_, err = s.Recover(ctx, rec.Key)
+	return errors.Join(err, s.Close(ctx))
+}
+
+// offline is a processor that is not asked: what could be sent is known, and not
+// sent.
+type offline struct{ provider.Provider }
+
+var errOffline = errors.New("the processor is not asked here")
+
+// Charge sends nothing, and proves nothing.
+func (offline) Charge(context.Context, onlyonce.Sending) (provider.Outcome, error) {
+	return provider.Outcome{}, errOffline
+}
+
+// Refund sends nothing, and proves nothing.
+func (offline) Refund(context.Context, onlyonce.Sending) (provider.Outcome, error) {
+	return provider.Outcome{}, errOffline
+}
+
+// FindCharge asks nobody.
+func (offline) FindCharge(context.Context, onlyonce.Sending) (provider.Outcome, bool, error) {
+	return provider.Outcome{}, false, errOffline
+}
+
+// FindRefund asks nobody.
+func (offline) FindRefund(context.Context, onlyonce.Sending) (provider.Outcome, bool, error) {
+	return provider.Outcome{}, false, errOffline
+}
+
+// finishSettled lets the service make the answer of a key whose steps are all done
+// now. It returns what has to be said where that is for somebody else.
+func finishSettled(ctx context.Context, d *db.Database, key onlyonce.Key) (note string, err error) {
+	rec, steps, err := findKey(ctx, d, key)
+	if err != nil {
+		return "", err
+	}
+	if needsProcessor(steps) {
+		return "not all of its steps are done: the service's recoverer goes on, or keys recover --processor URL", nil
+	}
+	var f promiseFlags
+	err = recoverKey(ctx, d, rec, offline{f.remote("").Provider()})
+	switch onlyonce.CodeOf(err) {
+	case onlyonce.CodeNotFound:
+		return "its request is not kept: a retry by its client completes it", nil
+	case onlyonce.CodeInProgress:
+		return "somebody goes on with it just now", nil
+	case onlyonce.CodeConfig:
+		return fmt.Sprintf("it is completed by the service that serves this store, not from here (%v)", err), nil
+	}
+	return "", err
+}
