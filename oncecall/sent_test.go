@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/oncecall"
@@ -24,65 +23,91 @@ func dial(t *testing.T, fn func(ctx context.Context) (net.Conn, error)) *http.Cl
 	return oncecall.NewClient(&oncecall.Transport{Base: base})
 }
 
+// end is whom a request goes to, by which client, and when its sender gives up.
+type end struct {
+	client *http.Client
+	url    string
+	giveUp <-chan struct{}
+}
+
+// over is a client whose round trips are made by fn.
+func over(fn roundTripperFunc) end {
+	return end{client: oncecall.NewClient(&oncecall.Transport{Base: fn}), url: "http://acme.invalid"}
+}
+
+// wired is a wire that reacts, whose client gives up when the request is there.
+func wired(t *testing.T, r reaction) end {
+	t.Helper()
+	arrived := make(chan struct{})
+	w := startWire(t, func(int) reaction { close(arrived); return r })
+	c, _ := client(t)
+	e := end{client: c, url: w.url}
+	if r == silent {
+		e.giveUp = arrived
+	}
+	return e
+}
+
+// dialled is a client whose connections are made by fn.
+func dialled(t *testing.T, fn func(ctx context.Context) (net.Conn, error)) end {
+	t.Helper()
+	return end{client: dial(t, fn), url: "http://acme.invalid"}
+}
+
 // D3: without a connection nothing was sent: the step has not happened and the key
 // is free. With one, nothing is known, whatever went wrong.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("lost")
-	over := func(rt roundTripperFunc) func(*testing.T) (*http.Client, string) {
-		return func(*testing.T) (*http.Client, string) {
-			return oncecall.NewClient(&oncecall.Transport{Base: rt}), "http://acme.invalid"
-		}
-	}
-	wired := func(r reaction) func(*testing.T) (*http.Client, string) {
-		return func(t *testing.T) (*http.Client, string) {
-			t.Helper()
-			c, _ := client(t)
-			return c, startWire(t, func(int) reaction { return r }).url
-		}
-	}
 	for name, tt := range map[string]struct {
-		to     func(*testing.T) (*http.Client, string)
-		within time.Duration // the client's patience
+		to     func(*testing.T) end
 		proved bool
 	}{
-		"connection refused": {proved: true, to: func(t *testing.T) (*http.Client, string) {
+		"connection refused": {proved: true, to: func(t *testing.T) end {
 			t.Helper()
 			c, _ := client(t)
-			return c, nowhere(t)
+			return end{client: c, url: nowhere(t)}
 		}},
-		"no such host": {proved: true, to: func(t *testing.T) (*http.Client, string) {
+		"no such host": {proved: true, to: func(t *testing.T) end {
 			t.Helper()
-			return dial(t, func(context.Context) (net.Conn, error) { return nil, &net.DNSError{IsNotFound: true} }), "http://acme.invalid"
+			return dialled(t, func(context.Context) (net.Conn, error) { return nil, &net.DNSError{IsNotFound: true} })
 		}},
-		"no TLS at the other end": {proved: true, to: func(t *testing.T) (*http.Client, string) {
+		"no TLS at the other end": {proved: true, to: func(t *testing.T) end {
 			t.Helper()
-			c, _ := client(t)
-			return c, strings.Replace(startWire(t, nil).url, "http:", "https:", 1)
+			e := wired(t, answer)
+			e.url = strings.Replace(e.url, "http:", "https:", 1)
+			return e
 		}},
-		"impatient while dialling": {proved: true, within: time.Millisecond, to: func(t *testing.T) (*http.Client, string) {
+		"impatient while dialling": {proved: true, to: func(t *testing.T) end {
 			t.Helper()
-			return dial(t, func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }), "http://acme.invalid"
+			dialling := make(chan struct{})
+			e := dialled(t, func(ctx context.Context) (net.Conn, error) { close(dialling); <-ctx.Done(); return nil, ctx.Err() })
+			e.giveUp = dialling
+			return e
 		}},
-		"given up before":   {proved: true, within: -1, to: wired(answer)},
-		"hung up":           {to: wired(hangUp)},
-		"reset":             {to: wired(reset)},
-		"silence":           {to: wired(silent), within: 50 * time.Millisecond},
-		"dead from start":   {to: func(t *testing.T) (*http.Client, string) { t.Helper(); return dial(t, deadPipe), "http://acme.invalid" }},
-		"Base does not say": {to: over(func(*http.Request) (*http.Response, error) { return nil, lost })},
-		"never handed over": {to: over(func(*http.Request) (*http.Response, error) { return nil, &net.OpError{Op: "dial", Err: lost} })},
+		"given up before": {proved: true, to: func(t *testing.T) end {
+			t.Helper()
+			e, already := wired(t, answer), make(chan struct{})
+			close(already)
+			e.giveUp = already
+			return e
+		}},
+		"hung up":         {to: func(t *testing.T) end { t.Helper(); return wired(t, hangUp) }},
+		"reset":           {to: func(t *testing.T) end { t.Helper(); return wired(t, reset) }},
+		"silence":         {to: func(t *testing.T) end { t.Helper(); return wired(t, silent) }},
+		"dead from start": {to: func(t *testing.T) end { t.Helper(); return dialled(t, deadPipe) }},
+		"Base does not say": {to: func(*testing.T) end {
+			return over(func(*http.Request) (*http.Response, error) { return nil, lost })
+		}},
+		"Base says something else": {to: func(*testing.T) end {
+			return over(func(*http.Request) (*http.Response, error) { return nil, &net.OpError{Op: "dial", Err: lost} })
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newShop(t)
-			c, target := tt.to(t)
+			s, to := newShop(t), tt.to(t)
 			err := s.send(t, "k", func(ctx context.Context, _ onlyonce.Sending) error {
-				if tt.within != 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tt.within)
-					defer cancel()
-				}
-				err := ask(ctx, c, "POST", target, pay())
+				err := to.ask(ctx)
 				if oncecall.NotSent(err) != tt.proved {
 					t.Errorf("proved %t: %v", !tt.proved, err)
 				}
@@ -98,6 +123,31 @@ func TestNotSent(t *testing.T) {
 			s.wantState(t, "k", want)
 		})
 	}
+}
+
+// ask asks until it gives up.
+func (e end) ask(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	select {
+	case <-e.giveUp:
+		cancel() // at once
+	default:
+	}
+	if e.giveUp != nil {
+		waiting := make(chan struct{})
+		defer func() { <-waiting }()
+		defer cancel()
+		go func() {
+			defer close(waiting)
+			select {
+			case <-e.giveUp:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ask(ctx, e.client, http.MethodPost, e.url, pay())
 }
 
 // deadPipe is a connection whose other end is gone.

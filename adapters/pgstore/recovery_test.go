@@ -240,6 +240,42 @@ func TestNextLifeKeepsItsOwn(t *testing.T) {
 	}
 }
 
+// The pause behind a turn stands within a life, also where the key was freed and
+// nothing was kept for a while.
+func TestPauseOutlivesRelease(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.Postgres(t)
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	s := migrated(t, dsn, pgstore.Config{Now: func() time.Time { return now }})
+	req := keeping("k")
+	want(t, s, req, onlyonce.Won)
+	due := func(turn int) {
+		t.Helper()
+		given, err := s.Due(t.Context(), dueNow)
+		if err != nil || len(given) != min(turn, 1) || (turn > 0 && given[0].Turn != turn) {
+			t.Errorf("due: %+v, %v; want turn %d", given, err, turn)
+		}
+	}
+	now = now.Add(req.Lease)
+	due(1)
+	if held, err := s.Release(t.Context(), want(t, s, again(req), onlyonce.Resumed).Record.Owner(), "r"); err != nil || !held {
+		t.Fatalf("release: %v, %v", held, err)
+	}
+	bare := again(req)
+	bare.Keep = nil
+	owner := want(t, s, bare, onlyonce.Resumed).Record.Owner()
+	if held, err := s.Park(t.Context(), onlyonce.ParkRequest{Owner: owner, Reason: "r"}); err != nil || !held {
+		t.Fatalf("park: %v, %v", held, err)
+	}
+	now = now.Add(dueNow.Pause - time.Microsecond)
+	due(0)
+	resolve := again(req)
+	resolve.Resolve, resolve.Lease = true, time.Microsecond
+	want(t, s, resolve, onlyonce.Resumed)
+	now = now.Add(time.Microsecond)
+	due(2)
+}
+
 // A turn's pause grows and is bounded, also where powers of two would overflow.
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()

@@ -142,8 +142,8 @@ func (c *client) send(method, path, key, body, status string) {
 	}
 }
 
-// serving runs the service on the store test.db for fn. It checks the first line
-// it prints.
+// serving runs the service on the store test.db for fn, with a processor that
+// promises nothing. It checks the first line it prints.
 func serving(ts *testscript.TestScript, fn func(*client)) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -153,6 +153,7 @@ func serving(ts *testscript.TestScript, fn func(*client)) {
 		defer writer.Close()
 		done <- cli.Run(ctx, []string{
 			"serve", "--listen", "127.0.0.1:0", "--store", "sqlite:" + ts.MkAbs("test.db"), "--processor-timeout", "200ms",
+			"--processor-memory=0", "--no-processor-lookup", // so that nobody but an operator finds out
 		}, cli.Streams{In: strings.NewReader(""), Out: writer, Err: io.Discard})
 	}()
 	out := bufio.NewReader(reader)

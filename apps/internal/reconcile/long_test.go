@@ -86,7 +86,7 @@ func TestLongReport(t *testing.T) { // X2
 	cfg := b.config("")
 	cfg.Report = &endless{rows: rows}
 	cfg.Progress = func(reconcile.Progress) {
-		if calls++; calls%20 != 0 {
+		if calls++; calls%4 != 0 && rows > 100_000 && calls%40 != 0 {
 			return
 		}
 		runtime.GC()

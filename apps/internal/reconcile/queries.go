@@ -38,24 +38,30 @@ const (
 	deleteRows = `DELETE FROM payments_report_rows
 		WHERE run = ? AND line < (SELECT min(line) + ? FROM payments_report_rows WHERE run = ?)`
 
-	// The index of unmatched rows serves these.
-	countUnmatched = `SELECT count(*) FROM payments_report_rows WHERE run = ? AND unmatched = 1 AND explained = 0 AND reference <> ''`
-	selectShown    = `SELECT line, provider_id, coalesce(amount, -1), currency, shown FROM payments_report_rows
-		WHERE run = ? AND unmatched = 1 AND type = ? AND reference = ? ORDER BY line LIMIT 3`
-	selectUnnamed = `SELECT coalesce(min(line), 0) FROM payments_report_rows
-		WHERE run = ? AND unmatched = 1 AND type = ? AND reference = ''
+	// Unmatched rows are deleted in the order of their key, the rest at once.
+	deleteUnmatched = `DELETE FROM payments_report_unmatched WHERE run = ? AND (type, reference, line) <
+		(SELECT type, reference, line FROM payments_report_unmatched WHERE run = ? ORDER BY type, reference, line LIMIT 1 OFFSET ?)`
+	deleteLastUnmatched = `DELETE FROM payments_report_unmatched WHERE run = ?`
+
+	countUnmatched = `SELECT count(*) FROM payments_report_unmatched WHERE run = ? AND explained = 0 AND reference <> ''`
+	selectShown    = `SELECT line, provider_id, coalesce(amount, -1), currency, shown FROM payments_report_unmatched
+		WHERE run = ? AND type = ? AND reference = ? ORDER BY line LIMIT 3`
+	selectUnnamed = `SELECT coalesce(min(line), 0) FROM payments_report_unmatched
+		WHERE run = ? AND type = ? AND reference = ''
 			AND (amount IS NULL OR ? = 1 OR (amount = ? AND currency = ?))`
-	explainRows = `UPDATE payments_report_rows SET explained = 1 WHERE run = ? AND unmatched = 1 AND type = ? AND reference = ?`
-	selectMany  = `SELECT line, provider_id, coalesce(amount, -1), currency, shown, reference FROM payments_report_rows
-		WHERE run = ? AND unmatched = 1 AND explained = 0 AND type = ? AND reference IN (%s) ORDER BY reference, line`
+	explainRows = `UPDATE payments_report_unmatched SET explained = 1 WHERE run = ? AND type = ? AND reference = ?`
+	selectMany  = `SELECT line, provider_id, coalesce(amount, -1), currency, shown, reference FROM payments_report_unmatched
+		WHERE run = ? AND type = ? AND explained = 0 AND reference IN (%s) ORDER BY reference, line`
 )
 
 // Comparisons, for each book. CROSS JOIN makes SQLite go through the rows and look
 // the books up by the provider's id, never the other way round.
-func markUnmatched(b payments.Book) string {
-	return fmt.Sprintf(`UPDATE payments_report_rows SET unmatched = 1
-		WHERE run = ? AND type = ? AND line > ? AND line <= ?
-			AND NOT EXISTS (SELECT 1 FROM %s b WHERE b.processor_id = payments_report_rows.provider_id)`, b.Table)
+func insertUnmatched(b payments.Book) string {
+	return fmt.Sprintf(`INSERT INTO payments_report_unmatched (run, type, reference, line, provider_id, amount, currency, shown)
+		SELECT r.run, r.type, r.reference, r.line, r.provider_id, r.amount, r.currency, r.shown FROM payments_report_rows r
+		WHERE r.run = ? AND r.type = ? AND r.line > ? AND r.line <= ?
+			AND NOT EXISTS (SELECT 1 FROM %s b WHERE b.processor_id = r.provider_id)
+		ON CONFLICT (run, type, reference, line) DO NOTHING`, b.Table)
 }
 
 func insertReconciled(b payments.Book) string {
@@ -79,8 +85,8 @@ func selectDiffering(b payments.Book) string {
 }
 
 func selectMissingHere(b payments.Book) string {
-	return fmt.Sprintf(`SELECT r.line, r.provider_id, r.reference, r.shown FROM payments_report_rows r
-		WHERE r.run = ? AND r.unmatched = 1 AND r.type = ? AND r.explained = 0 AND r.amount IS NOT NULL
+	return fmt.Sprintf(`SELECT r.line, r.provider_id, r.reference, r.shown FROM payments_report_unmatched r
+		WHERE r.run = ? AND r.type = ? AND r.explained = 0 AND r.amount IS NOT NULL
 			AND NOT EXISTS (SELECT 1 FROM %s b WHERE b.processor_id = r.provider_id)`, b.Table)
 }
 
@@ -97,8 +103,8 @@ func selectMissingThere(b payments.Book) string {
 // An effect that an earlier report has shown under another id.
 func selectShownTwice(b payments.Book) string {
 	return fmt.Sprintf(`SELECT r.line, r.provider_id, r.reference, r.shown, b.id, b.merchant, b.operation, b.processor_id
-		FROM payments_reconciled s CROSS JOIN payments_report_rows r CROSS JOIN %s b
-		WHERE r.run = ? AND s.type = ? AND s.reference <> '' AND r.unmatched = 1 AND r.type = s.type AND r.reference = s.reference
+		FROM payments_reconciled s CROSS JOIN payments_report_unmatched r CROSS JOIN %s b
+		WHERE r.run = ? AND s.type = ? AND s.reference <> '' AND r.type = s.type AND r.reference = s.reference
 			AND b.seq = s.seq AND b.processor_id <> r.provider_id`, b.Table)
 }
 
@@ -116,8 +122,8 @@ const (
 	selectUnknownCurrency = `SELECT line, type, provider_id, reference, shown FROM payments_report_rows WHERE run = ? AND amount IS NULL`
 	selectSameID          = `SELECT type, provider_id, min(reference), count(*), min(line), max(line) FROM payments_report_rows
 		WHERE run = ? GROUP BY type, provider_id HAVING count(*) > 1`
-	selectSameReference = `SELECT type, reference, min(provider_id), max(provider_id), count(*), min(line), max(line) FROM payments_report_rows
-		WHERE run = ? AND unmatched = 1 AND reference <> '' GROUP BY type, reference HAVING min(provider_id) <> max(provider_id)`
+	selectSameReference = `SELECT type, reference, min(provider_id), max(provider_id), count(*), min(line), max(line) FROM payments_report_unmatched
+		WHERE run = ? AND reference <> '' GROUP BY type, reference HAVING min(provider_id) <> max(provider_id)`
 )
 
 // Findings. One that is found again ages. What a person has accepted stays so

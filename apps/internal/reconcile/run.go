@@ -130,7 +130,7 @@ func (r *run) work(ctx context.Context) error {
 
 // match finds the rows that the books do not have.
 func (r *run) match(ctx context.Context) error {
-	if err := r.inWindows(ctx, Matching, markUnmatched); err != nil {
+	if err := r.inWindows(ctx, Matching, insertUnmatched); err != nil {
 		return err
 	}
 	n, err := r.unmatched(ctx)

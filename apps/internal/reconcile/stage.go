@@ -93,13 +93,25 @@ func (r *run) inWindows(ctx context.Context, phase Phase, query func(payments.Bo
 	return nil
 }
 
-// clean deletes the staged rows of a run, some at a time.
+// clean deletes the staged rows of a run, some at a time: last those by which it is
+// known that there are any.
 func clean(ctx context.Context, d *db.Database, run int64) error {
+	if err := deleteAll(ctx, d, deleteUnmatched, run, run, window); err != nil {
+		return err
+	}
+	if err := deleteAll(ctx, d, deleteLastUnmatched, run); err != nil {
+		return err
+	}
+	return deleteAll(ctx, d, deleteRows, run, window, run)
+}
+
+// deleteAll repeats a statement until it deletes nothing.
+func deleteAll(ctx context.Context, d *db.Database, statement string, args ...any) error {
 	for {
 		n := int64(0)
 		err := d.Write(ctx, func(ctx context.Context, tx db.Tx) error {
 			var err error
-			n, err = tx.Exec(ctx, deleteRows, run, window, run)
+			n, err = tx.Exec(ctx, statement, args...)
 			return err
 		})
 		if err != nil {

@@ -43,16 +43,26 @@ CREATE UNLOGGED TABLE payments_report_rows (
     currency    TEXT COLLATE "C" NOT NULL,
     shown       TEXT COLLATE "C" NOT NULL,
     created_us  BIGINT NOT NULL,
-    -- 1: no row of the books has the provider's id.
-    unmatched   SMALLINT NOT NULL DEFAULT 0,
-    -- 1: a key in doubt, or at work, says why the books do not have it yet.
-    explained   SMALLINT NOT NULL DEFAULT 0,
 
     PRIMARY KEY (run, line)
 );
 
--- Normally few, so that staging a long report writes in sequence.
-CREATE INDEX payments_report_unmatched ON payments_report_rows (run, type, reference) WHERE unmatched = 1;
+-- Those of them that no row of the books has, by our reference; normally few. A table
+-- of their own, so that no planner goes through all the others.
+CREATE UNLOGGED TABLE payments_report_unmatched (
+    run         BIGINT NOT NULL,
+    type        TEXT COLLATE "C" NOT NULL,
+    reference   TEXT COLLATE "C" NOT NULL,
+    line        BIGINT NOT NULL,
+    provider_id TEXT COLLATE "C" NOT NULL,
+    amount      BIGINT,
+    currency    TEXT COLLATE "C" NOT NULL,
+    shown       TEXT COLLATE "C" NOT NULL,
+    -- 1: a key in doubt, or at work, says why the books do not have it yet.
+    explained   SMALLINT NOT NULL DEFAULT 0,
+
+    PRIMARY KEY (run, type, reference, line)
+);
 
 -- Which rows of the books a report has shown, by their seq: what was once shown is
 -- not missing there. Two ids under one reference are one effect too many, also

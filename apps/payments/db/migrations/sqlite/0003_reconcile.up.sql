@@ -41,16 +41,26 @@ CREATE TABLE payments_report_rows (
     currency    TEXT NOT NULL,
     shown       TEXT NOT NULL,
     created_us  INTEGER NOT NULL,
-    -- 1: no row of the books has the provider's id.
-    unmatched   INTEGER NOT NULL DEFAULT 0,
-    -- 1: a key in doubt, or at work, says why the books do not have it yet.
-    explained   INTEGER NOT NULL DEFAULT 0,
 
     PRIMARY KEY (run, line)
 ) STRICT, WITHOUT ROWID;
 
--- Normally few, so that staging a long report writes in sequence.
-CREATE INDEX payments_report_unmatched ON payments_report_rows (run, type, reference) WHERE unmatched = 1;
+-- Those of them that no row of the books has, by our reference; normally few. A table
+-- of their own, so that no planner goes through all the others.
+CREATE TABLE payments_report_unmatched (
+    run         INTEGER NOT NULL,
+    type        TEXT NOT NULL,
+    reference   TEXT NOT NULL,
+    line        INTEGER NOT NULL,
+    provider_id TEXT NOT NULL,
+    amount      INTEGER,
+    currency    TEXT NOT NULL,
+    shown       TEXT NOT NULL,
+    -- 1: a key in doubt, or at work, says why the books do not have it yet.
+    explained   INTEGER NOT NULL DEFAULT 0,
+
+    PRIMARY KEY (run, type, reference, line)
+) STRICT, WITHOUT ROWID;
 
 -- Which rows of the books a report has shown, by their seq: what was once shown is
 -- not missing there. Two ids under one reference are one effect too many, also
