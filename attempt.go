@@ -39,6 +39,12 @@ func AttemptFrom(ctx context.Context) *Attempt {
 	return a
 }
 
+// within is the context of the attempt's handler. An operation that is begun in a
+// send of another one has no part in that send.
+func (a *Attempt) within(ctx context.Context) context.Context {
+	return context.WithValue(context.WithValue(ctx, sendingKey{}, nil), attemptKey{}, a)
+}
+
 // Owner names the attempt: key, fence and token. The fence may guard writes of
 // the handler's own; in atomic mode, where the transaction guards them, it is 0.
 func (a *Attempt) Owner() Owner { return a.owner }

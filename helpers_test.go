@@ -80,7 +80,8 @@ func worldOn(t *testing.T, mem *memstore.Store, inject storefault.Injector, cfg 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		// 50 tries behind a request may take 5 s each.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			t.Errorf("close engine: %v", err)

@@ -45,7 +45,7 @@ type ended struct {
 // handler has returned, never before: nothing is released or parked under a
 // running handler.
 func (a *Attempt) execute(ctx context.Context, handler HandlerFunc) (Answer, error) {
-	ctx = context.WithValue(context.WithoutCancel(ctx), attemptKey{}, a)
+	ctx = a.within(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, a.op.Deadline)
 	defer cancel()
 	ctx, lost := context.WithCancelCause(ctx)

@@ -374,3 +374,30 @@ func TestCrashBehindAStepTx(t *testing.T) {
 		p.want(t, 1)
 	})
 }
+
+// D1: an operation that is begun inside the send of another has no part in that
+// send: its own calls do not get the outer one's derived key.
+func TestSendEndsWhereAnOperationBegins(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(t, nil), newProvider()
+	e := p.effect("outer")
+	e.Send = func(ctx context.Context, s onlyonce.Sending) ([]byte, error) {
+		if got, ok := onlyonce.SendingFrom(ctx); !ok || got.Key != s.Key {
+			t.Errorf("the send's context has %v, %v", got, ok)
+		}
+		_, err := w.Steps(ctx, charge(), keyed("inner", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
+			if got, ok := onlyonce.SendingFrom(ctx); ok {
+				t.Errorf("the inner operation is in the send of %s", got.Reference)
+			}
+			return onlyonce.Answer{Status: 201}, nil
+		})
+		return nil, err
+	}
+	_, err := w.Steps(t.Context(), charge(), keyed("outer", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
+		_, err := onlyonce.Call(ctx, e)
+		return onlyonce.Answer{Status: 201}, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -110,7 +110,7 @@ func (t *atomicRun[Tx]) try(ctx context.Context) (claim Claim, err error) {
 func (t *atomicRun[Tx]) body(ctx context.Context, tx Tx) (*Answer, error) {
 	a := t.attempt(Owner{Key: t.req.Key, Attempt: t.claim.Attempt})
 	a.inTx = true
-	ctx = context.WithValue(ctx, attemptKey{}, a)
+	ctx = a.within(ctx)
 	begun := now()
 	answer, err := guard(func() (Answer, error) { return t.handler(ctx, tx) })
 	t.end = ended{answer: answer, err: err, took: now().Sub(begun)}

@@ -72,7 +72,7 @@ func (s *Store) Requeue(ctx context.Context, key onlyonce.Key) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[key.Digest()]
-	if r == nil || r.keep == nil {
+	if r == nil || r.keep == nil || r.Expired(s.now()) {
 		return false, nil
 	}
 	r.turn, r.due = 0, time.Time{}

@@ -23,6 +23,7 @@ const (
 	stateUnique         = "23505"
 	stateDivision       = "22012"
 	stateNoTable        = "42P01"
+	stateNoColumn       = "42703"
 	stateNoSchema       = "3F000"
 	statePermission     = "42501"
 	classConnection     = "08"
@@ -137,6 +138,8 @@ func hintFor(err error) string {
 	switch e.Code {
 	case stateNoTable, stateNoSchema:
 		return "the tables are not there: run Migrate as a role that may create them, or set Schema"
+	case stateNoColumn:
+		return "the tables are older than this program: run Migrate as a role that may change them"
 	case statePermission:
 		return "the role needs SELECT, INSERT, UPDATE and DELETE on the onlyonce tables"
 	default:

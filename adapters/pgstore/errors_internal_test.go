@@ -33,6 +33,7 @@ func TestClassifyAnySQLSTATE(t *testing.T) {
 		{stateUnknown, "ERROR", onlyonce.CodeUncertain},
 		{stateSerialization, "ERROR", onlyonce.CodeConflict},
 		{stateNoTable, "ERROR", onlyonce.CodeStoreUnavailable},
+		{stateNoColumn, "ERROR", onlyonce.CodeStoreUnavailable},
 	}
 	for _, tt := range tests {
 		e := &pgconn.PgError{Code: tt.code, Severity: tt.severity, SeverityUnlocalized: tt.severity}

@@ -1,7 +1,9 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"sync"
@@ -274,6 +276,42 @@ func TestPauseOutlivesRelease(t *testing.T) {
 	want(t, s, resolve, onlyonce.Resumed)
 	now = now.Add(time.Microsecond)
 	due(2)
+}
+
+// D6: what is kept may be big, and comes whole out of every change of its row.
+func TestBigRequestIsKeptWhole(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.Postgres(t)
+	s, pool := migrated(t, dsn, pgstore.Config{}), admin(t, dsn)
+	req := keeping("k")
+	req.Keep = make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(req.Keep) // nothing to compress
+	req.Abandon, req.Lease = onlyonce.AbandonResume, time.Microsecond
+	whole := func(what string, kept []byte, err error) {
+		t.Helper()
+		if err != nil || !bytes.Equal(kept, req.Keep) {
+			t.Errorf("%s: %d bytes, %v", what, len(kept), err)
+		}
+	}
+	want(t, s, req, onlyonce.Won)
+	due, err := s.Due(t.Context(), dueNow)
+	if len(due) != 1 {
+		t.Fatalf("due: %+v, %v", due, err)
+	}
+	whole("due", due[0].Keep, err)
+	owner := want(t, s, again(req), onlyonce.Resumed).Record.Owner()
+	if held, err := s.BeginStep(t.Context(), owner, onlyonce.Intent{Name: "s", Provider: "p", SendWithin: time.Second}); err != nil || !held {
+		t.Fatalf("begin step: %v, %v", held, err)
+	}
+	if held, err := s.Release(t.Context(), owner, "r"); err != nil || !held {
+		t.Fatalf("release: %v, %v", held, err)
+	}
+	kept, _, err := s.Kept(t.Context(), req.Key)
+	whole("freed", kept, err)
+	complete(t, s, want(t, s, again(req), onlyonce.Resumed).Record.Owner())
+	if n := one[int](t, pool, `SELECT count(keep) FROM onlyonce_keys`); n != 0 {
+		t.Errorf("%d requests are kept of completed keys", n)
+	}
 }
 
 // A turn's pause grows and is bounded, also where powers of two would overflow.

@@ -285,6 +285,7 @@ func TestHolderCompletedByVersionOne(t *testing.T) {
 	if due, err := s.Due(t.Context(), dueNow); err != nil || len(due) != 0 {
 		t.Errorf("due: %+v, %v", due, err)
 	}
+	want(t, s, versionOne(t, pool, request("its own"), asFreed), onlyonce.Resumed)
 }
 
 // C12: resources whose digest is the same are not known to be the same.

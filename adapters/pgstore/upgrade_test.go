@@ -67,6 +67,9 @@ func TestUpgradeFromVersionOne(t *testing.T) {
 		SELECT digest, origin, 's', 0, 0, 'p', 0, 'd', 'r', '', 1, 2, 1, now(), now(), now(), 'result' FROM onlyonce_keys WHERE key = 'behind'`)
 	file := one[int64](t, pool, `SELECT pg_relation_filenode('onlyonce_keys')::bigint`)
 
+	if _, err := open(t, dsn, pgstore.Config{}).Claim(t.Context(), request("early")); onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable {
+		t.Errorf("claim before the tables are upgraded: %v", err)
+	}
 	s := migrated(t, dsn, pgstore.Config{})
 	if now := one[int64](t, pool, `SELECT pg_relation_filenode('onlyonce_keys')::bigint`); now != file {
 		t.Error("the table was rewritten")

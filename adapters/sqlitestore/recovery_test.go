@@ -181,10 +181,12 @@ func TestClaimsKeepThePause(t *testing.T) {
 		"abandoned": func(*testing.T, *sqlitestore.Store, onlyonce.Owner) {},
 		"freed":     release,
 		"behind a call": func(t *testing.T, s *sqlitestore.Store, owner onlyonce.Owner) {
+			t.Helper()
 			begin(t, s, owner)
 			release(t, s, owner)
 		},
 		"behind a write": func(t *testing.T, s *sqlitestore.Store, owner onlyonce.Owner) {
+			t.Helper()
 			if _, held, err := s.StepTx(t.Context(), owner, reserve, reserves("k")); !held || err != nil {
 				t.Fatal(held, err)
 			}

@@ -57,6 +57,8 @@ func (s *Service) recovered(ctx context.Context, turn onlyonce.Recovery) {
 		level, text = slog.LevelWarn, "operation given up: find out at the processor, by our reference, what became of it, then settle its key (onlyonce keys show, keys settle)"
 	case turn.Err == nil && turn.Result.State == onlyonce.Completed:
 		text = "operation recovered"
+	case turn.Err == nil && turn.Result.State == onlyonce.FailedRetryable:
+		text = "operation freed: it has had no effect, and its client may send it again"
 	case unexpected(turn.Err):
 		level = slog.LevelWarn
 	}

@@ -75,10 +75,18 @@ func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 			fmt.Fprintln(std.Out, note)
 		}
 		if c.AnswerOnly && rec.State == onlyonce.Completed {
-			fmt.Fprintln(std.Out, "warning: only the answer is stored. What the operation has done elsewhere is not in the service's books.")
+			fmt.Fprintln(std.Out, "warning: only the answer is stored. What the operation has done elsewhere is not in the service's books"+freed(rec)+".")
 		}
 		return nil
 	})
+}
+
+// freed says what others may do now that a key is completed.
+func freed(rec onlyonce.Record) string {
+	if rec.Resource == "" {
+		return ""
+	}
+	return ", and another key may work on " + rec.Resource + " now"
 }
 
 // read takes the outcome from FILE.

@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
 	"github.com/onlyonce-go/onlyonce/apps/internal/reconcile"
-	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
 // endless is a report that is made as it is read.
@@ -27,7 +25,7 @@ func (e *endless) Read(p []byte) (int, error) {
 		case e.next == 0:
 			e.line = append(e.line, header...)
 		case e.next <= e.rows:
-			e.line = fmt.Appendf(e.line, "charge,pc_%08x,oo_%028x,,%d,ARS,%s\n", hash(e.next), e.next, 100+e.next%1000, noon.Add(time.Duration(e.next)*time.Second).Format(time.RFC3339))
+			e.line = fmt.Appendf(e.line, "charge,pc_%012d,oo_%028x,,%d,ARS,%s\n", e.next, e.next, 100+e.next%1000, noon.Add(time.Duration(e.next)*time.Second).Format(time.RFC3339))
 		default:
 			return 0, io.EOF
 		}
@@ -38,32 +36,14 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// hash scatters ids, as a provider's are.
-func hash(n int) uint32 { return uint32(n) * 2654435761 }
-
 // fill writes the books of that report, without its every thousandth row.
 func (b *bundle) fill(t *testing.T, rows int) {
 	t.Helper()
-	for from := 0; from < rows; from += 2000 {
-		if err := b.db.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
-			for n := from + 1; n <= min(from+2000, rows); n++ {
-				if n%1000 == 0 {
-					continue
-				}
-				id := fmt.Sprintf("pc_%08x", hash(n))
-				_, err := tx.Exec(ctx, `INSERT INTO payments_charges
-					(id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us)
-					VALUES (?, 'dev', ?, ?, 'ARS', 'tok_visa', '', '{}', 'succeeded', ?, ?)`,
-					"ch_"+id, "op_"+id, 100+n%1000, id, noon.Add(time.Duration(n)*time.Second).UnixMicro())
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.exec(t, `INSERT INTO payments_charges
+			(id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us)
+		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		SELECT printf('ch_%012d', i), 'dev', printf('op_%012d', i), 100 + i % 1000, 'ARS', 'tok_visa', '', '{}', 'succeeded',
+			printf('pc_%012d', i), ? + i * 1000000 FROM n WHERE i % 1000 <> 0`, rows, noon.UnixMicro())
 }
 
 // A long report takes no more memory than a short one: what lives on the heap while
