@@ -433,6 +433,27 @@ func TestLateCompletionAfterTheSettlement(t *testing.T) {
 	}
 }
 
+// X3, D1: nor is it hidden by a later epoch that ended the same way: the money may
+// have moved twice.
+func TestLateResultOfARefutedEpoch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(t, nil), newProvider()
+		s := w.slowAttempt(t, p, false)
+		if _, err := w.Settle(t.Context(), settlement(nil)); err != nil {
+			t.Error(err)
+		}
+		res, err := w.Steps(t.Context(), charge(), kept("k", "x"), charges(p.effect("charge")))
+		wantResult(t, res, err, onlyonce.Executed, "charge for 100 EUR")
+		s.wakeUp()
+		if n := s.events.count(onlyonce.EventContradiction); n != 1 {
+			t.Errorf("%d alarms, want one", n)
+		}
+		wantResult(t, s.res, s.err, onlyonce.Replayed, "charge for 100 EUR")
+		p.want(t, 2) // the settlement was wrong, and is found out
+	})
+}
+
 // C6, D1: an attempt that wakes with its result while another one owns the key and
 // asks for the same step is fenced, and no alarm: the provider gives both the same.
 func TestLateResultOfAnOpenStepIsNoAlarm(t *testing.T) {

@@ -1,7 +1,8 @@
 package pgstore_test
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -26,8 +27,8 @@ func TestWritesBehindAnother(t *testing.T) {
 		"park": {func(o onlyonce.Owner) (bool, error) {
 			return s.Park(t.Context(), onlyonce.ParkRequest{Owner: o, Reason: "r"})
 		}, "%SET state = 4%", "true true true 4"},
-		"release": {func(o onlyonce.Owner) (bool, error) { return s.Release(t.Context(), o, "r") }, "%SET state = 3%", "false false false 3"},
-		"release behind a step": {func(o onlyonce.Owner) (bool, error) { return s.Release(t.Context(), o, "r") }, "%SET state = 3%", "true true true 3"},
+		"release":               {func(o onlyonce.Owner) (bool, error) { return s.Release(t.Context(), o, "r") }, "%FOR NO KEY UPDATE%", "false false false 3"},
+		"release behind a step": {func(o onlyonce.Owner) (bool, error) { return s.Release(t.Context(), o, "r") }, "%FOR NO KEY UPDATE%", "true true true 3"},
 		"complete": {func(o onlyonce.Owner) (bool, error) {
 			settled, err := s.Complete(t.Context(), o, created())
 			return settled.Held, err
@@ -47,6 +48,7 @@ func TestWritesBehindAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		if _, err := tx.Exec(t.Context(), `UPDATE onlyonce_keys SET lease_end = now() + interval '2 hours', due_at = now() + interval '2 hours' WHERE key = $1`, name); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +56,7 @@ func TestWritesBehindAnother(t *testing.T) {
 		go func() {
 			held, err := w.fn(owner)
 			if err == nil && !held {
-				err = fmt.Errorf("not held")
+				err = errors.New("not held")
 			}
 			done <- err
 		}()
@@ -71,5 +73,47 @@ func TestWritesBehindAnother(t *testing.T) {
 		if left != w.left {
 			t.Errorf("%s: holds, keeps, is due, and its state: %s, want %s", name, left, w.left)
 		}
+	}
+}
+
+// A key that is given back while a step of its own is at its commit, whose reply
+// nobody waited for, is freed behind that step: the resource stays taken.
+func TestReleaseBehindAStepThatCommits(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.Postgres(t)
+	s, pool := migrated(t, dsn, pgstore.Config{}), admin(t, dsn)
+	exec(t, pool, slowCommit)
+	open := closeGate(t, pool)
+	req := keeping("k")
+	req.Resource, req.Abandon = "r", onlyonce.AbandonResume
+	owner := want(t, s, req, onlyonce.Won).Record.Owner()
+	stepped, released := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, held, err := s.StepTx(t.Context(), owner, reserve, reserves("k"))
+		if err == nil && !held {
+			err = errors.New("not held")
+		}
+		stepped <- err
+	}()
+	waiting(t, pool, "commit")
+	go func() {
+		held, err := s.Release(t.Context(), owner, "r")
+		if err == nil && !held {
+			err = errors.New("not held")
+		}
+		released <- err
+	}()
+	waiting(t, pool, "%onlyonce_keys%")
+	open()
+	for _, done := range []chan error{stepped, released} {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if rec := want(t, s, naming("r", "rival"), onlyonce.ResourceBusy).Record; rec.ExpiresAt.Sub(rec.CreatedAt) < onlyonce.FreedStepRetention {
+		t.Errorf("it expires at %v", rec.ExpiresAt)
+	}
+	if _, found, err := s.Kept(t.Context(), req.Key); !found || err != nil {
+		t.Errorf("kept: %v, %v", found, err)
 	}
 }

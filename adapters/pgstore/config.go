@@ -25,8 +25,8 @@ type Config struct {
 	// and the engine repeats the handler. Claims and everything else that is
 	// one statement always run in read committed.
 	Isolation pgx.TxIsoLevel
-	// StatementTimeout bounds each statement of Atomic, Finish, StepTx and Sweep.
-	// Default 30 s; negative leaves the session's setting.
+	// StatementTimeout bounds each statement of Atomic, Finish, StepTx, Release and
+	// Sweep. Default 30 s; negative leaves the session's setting.
 	StatementTimeout time.Duration
 	// LockTimeout bounds each wait for a lock in them; what runs into it is
 	// ErrConflict. Default 10 s; negative leaves the session's setting.

@@ -14,7 +14,7 @@ func SQLOf(s *Store) map[string]string {
 	return map[string]string{
 		"insertKey": q.single.insertKey, "readKey": q.readKey, "takeKey": q.single.takeKey, "renewKey": q.renewKey,
 		"absentKey": q.absentKey, "insertAnswer": q.insertAnswer,
-		"completeKey": q.completeKey, "finishKey": q.finishKey, "ownedKey": q.ownedKey, "releaseKey": q.releaseKey, "parkKey": q.parkKey,
+		"completeKey": q.completeKey, "finishKey": q.finishKey, "ownedKey": q.ownedKey, "ownKey": q.ownKey, "releaseKey": q.releaseKey, "parkKey": q.parkKey,
 		"readBoth": q.readBoth, "letGoKey": q.letGoKey, "lookStep": q.lookStep, "addStep": q.addStep,
 		"giveTurns": q.giveTurns, "putOff": q.putOff, "kept": q.kept, "requeue": q.requeue,
 		"listKeys": q.listKeys, "listDoubt": q.listDoubt, "beginStep": q.beginStep, "endStep": q.endStep, "steps": q.steps,

@@ -16,7 +16,7 @@ type statements struct {
 	readKey, readBoth, letGoKey                        string
 	lockKey, absentKey, insertAnswer                   string
 	renewKey, completeKey, finishKey, ownedKey         string
-	releaseKey, parkKey                                string
+	ownKey, releaseKey, parkKey                        string
 	listKeys, listDoubt                                string
 	beginStep, endStep, steps                          string
 	lookStep, addStep                                  string
@@ -43,7 +43,7 @@ func newStatements(schema string) statements {
 		readKey: in(readKey), readBoth: in(readBoth), letGoKey: in(letGoKey),
 		lockKey: in(lockKey), absentKey: in(absentKey), insertAnswer: in(insertAnswer),
 		renewKey: in(renewKey), completeKey: in(completeKey), finishKey: in(finishKey), ownedKey: in(ownedKey),
-		releaseKey: in(releaseKey), parkKey: in(parkKey),
+		ownKey: in(ownKey), releaseKey: in(releaseKey), parkKey: in(parkKey),
 		listKeys: in(listKeys), listDoubt: in(listDoubt),
 		beginStep: in(beginStep), endStep: in(endStep), steps: in(stepsOfKey),
 		lookStep: in(lookStep), addStep: in(addStep),
@@ -200,7 +200,14 @@ WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea`
 
 // releaseKey frees the key. One with a step that is begun or done lives for $6 at
 // least, since a new life would begin without it, and keeps its resource and its
-// request: money may have moved.
+// request: money may have moved. ownKey runs before it in the same transaction: the
+// snapshot in which steps are looked for must be younger than the lock, since a step
+// that is just being recorded counts.
+const ownKey = `
+SELECT true FROM {s}onlyonce_keys
+WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
+FOR NO KEY UPDATE`
+
 const releaseKey = `
 UPDATE {s}onlyonce_keys k SET state = 3, reason = $4::text, (expires_at, holds, keep, due_at) = (
 	SELECT coalesce($5::timestamptz, clock_timestamp()) + CASE WHEN b.behind THEN greatest(k.retention, $6::bigint) ELSE k.retention END * interval '1 microsecond',

@@ -100,10 +100,18 @@ func (s *Store) single(ctx context.Context, st *stmt) error {
 	}
 	x := &session{s: s, conn: conn}
 	defer x.close(ctx)
-	b := x.batch(pgx.ReadCommitted)
-	st.queue(b)
-	committed := queueCommit(b)
-	return x.send(ctx, b, committed)
+	return x.whole(ctx, st)
+}
+
+// writeAll runs statements in a transaction of their own, in one round trip. Each
+// sees what was committed before it began.
+func (s *Store) writeAll(ctx context.Context, op string, sts ...*stmt) error {
+	x, err := s.session(ctx)
+	if err != nil {
+		return classify(op, err, committing)
+	}
+	defer x.close(ctx)
+	return classify(op, x.whole(ctx, sts...), committing)
 }
 
 // session is one transaction on one connection. We send its BEGIN and COMMIT
@@ -134,6 +142,15 @@ func (x *session) batch(isolation pgx.TxIsoLevel) *pgx.Batch {
 	b.BeginTx(pgx.TxOptions{IsoLevel: isolation, AccessMode: pgx.ReadWrite})
 	b.Queue(x.s.settings)
 	return b
+}
+
+// whole runs statements in a transaction, BEGIN and COMMIT included.
+func (x *session) whole(ctx context.Context, sts ...*stmt) error {
+	b := x.batch(pgx.ReadCommitted)
+	for _, st := range sts {
+		st.queue(b)
+	}
+	return x.send(ctx, b, queueCommit(b))
 }
 
 // begin begins a transaction and runs statements in it, in one round trip.

@@ -87,7 +87,7 @@ func settledBefore(rec *reading, owner onlyonce.Owner) onlyonce.Settled {
 // of it stays. Repeating it is harmless.
 func (s *Store) Release(ctx context.Context, owner onlyonce.Owner, reason string) (bool, error) {
 	st := s.owned(s.sql.releaseKey, owner, printable(reason), s.now(), micros(onlyonce.FreedStepRetention))
-	if err := s.write(ctx, "release key", st); err != nil || st.found {
+	if err := s.writeAll(ctx, "release key", s.owned(s.sql.ownKey, owner), st); err != nil || st.found {
 		return st.found, err
 	}
 	return s.isIn(ctx, owner, onlyonce.FailedRetryable)

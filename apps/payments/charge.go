@@ -119,7 +119,7 @@ func (s *Service) checkCharge(ctx context.Context, op operation, in chargeInput)
 		case err == nil && !c.asked(in):
 			answer = keyReused(op, c.ID)
 		case err == nil:
-			answer = final(c.answer())
+			answer = new(c.answer())
 		}
 		return err
 	})
@@ -137,14 +137,12 @@ func answerOf(a *onlyonce.Answer) onlyonce.Answer {
 	return *a
 }
 
-func final(a onlyonce.Answer) *onlyonce.Answer { return &a }
-
 // keyReused refuses another request under the key of an operation whose answer
 // has expired. Like the guard's own it is not stored.
 func keyReused(op operation, id string) *onlyonce.Answer {
 	p := problem(codeKeyReused, "The key was used for another operation, which made "+id+". Send this one with a new key.")
 	p.Operation = op.reference
-	return final(notKept(p))
+	return new(notKept(p))
 }
 
 // writeCharge writes what the provider has done: the charge, what it makes of its
@@ -248,8 +246,8 @@ func (s *Service) listCharges(ctx context.Context, tx db.Tx, q pageQuery) ([]ite
 func busy(op operation, detail string) *onlyonce.Answer {
 	p := problem(codeResourceBusy, detail)
 	p.RetryAfter, p.Operation = time.Second, op.reference
-	return final(notKept(p))
+	return new(notKept(p))
 }
 
 // refused is a final refusal.
-func refused(p *oncehttp.Problem) *onlyonce.Answer { return final(p.Answer()) }
+func refused(p *oncehttp.Problem) *onlyonce.Answer { return new(p.Answer()) }

@@ -54,10 +54,13 @@ func (s *Service) createCheckout(ctx context.Context, in checkoutInput) (onlyonc
 	o, err := onlyonce.StepTx(ctx, s.engine, stepReserve, func(ctx context.Context, tx db.Tx) (order, error) {
 		return s.reserve(ctx, tx, op, in)
 	})
-	if refusal, ok := errors.AsType[*refusedError](err); ok {
+	refusal, isRefusal := errors.AsType[*refusedError](err)
+	switch {
+	case isRefusal:
 		return refusal.answer, nil // nothing was written
-	}
-	if err != nil {
+	case errors.Is(err, errReservedBefore):
+		return onlyonce.Answer{}, stranded(ctx, "%w", err)
+	case err != nil:
 		return onlyonce.Answer{}, err
 	}
 	out, err := s.payCheckout(ctx, op, o, in.charge(o))
@@ -142,13 +145,17 @@ type refusedError struct{ answer onlyonce.Answer }
 // Error says that there is an answer.
 func (e *refusedError) Error() string { return fmt.Sprintf("refused with status %d", e.answer.Status) }
 
+// errReservedBefore is a pending order of an earlier life of the key: whether its
+// card was charged is not recorded any more.
+var errReservedBefore = errors.New("the order was reserved under an earlier life of the key")
+
 // reserve writes the order as pending and takes its stock, or refuses. It is one
 // step: it runs in a life of the key that has not reserved yet.
 func (s *Service) reserve(ctx context.Context, tx db.Tx, op operation, in checkoutInput) (order, error) {
 	earlier, err := scanOrder(tx.QueryRow(ctx, selectOrder+" WHERE merchant = ? AND operation = ?", op.merchant, op.reference))
 	switch {
 	case err == nil:
-		return order{}, stranded(ctx, "order %s was reserved under an earlier life of the key, and whether its card was charged is not recorded any more", earlier.ID)
+		return order{}, fmt.Errorf("%w: %s", errReservedBefore, earlier.ID)
 	case !errors.Is(err, db.ErrNoRows):
 		return order{}, fmt.Errorf("look for earlier order: %w", err)
 	}

@@ -90,16 +90,16 @@ func TestCheckout(t *testing.T) {
 // kinds are processors that can be asked, that honour keys, or both, and what is
 // believed of them.
 func kinds() map[string]options {
-	const visible = 50 * time.Millisecond
+	const visible = time.Second // or a slow machine would break the promise
 	return map[string]options{
 		"keys and lookup": {timeout: time.Second},
 		"keys": {
 			timeout: time.Second, processor: processor.Config{NoLookup: true}, promises: &provider.Traits{Memory: time.Hour},
 		},
 		"lookup": {
-			timeout: time.Second, processor: processor.Config{IgnoreKeys: true, VisibleAfter: visible / 2},
+			timeout: time.Second, processor: processor.Config{IgnoreKeys: true, VisibleAfter: visible / 10},
 			promises: &provider.Traits{Lookup: true, Visible: visible},
-			config:   payments.Config{Lease: 300 * time.Millisecond}, // "not found" is proof when it is over
+			config:   payments.Config{Lease: lease}, // "not found" is proof when it is over
 		},
 	}
 }

@@ -32,12 +32,13 @@ type Config struct {
 	// SettleTimeout is how long a request waits for its answer to be stored
 	// before its caller gets a 503. Default 10 s.
 	SettleTimeout time.Duration
-	// RecoverEvery is between two looks for operations that nobody retries,
-	// RecoverGrace how long one must have waited before it is resumed,
-	// RecoverAttempts how often that is tried before a person is told. Defaults
-	// as those of onlyonce.Recoverer: 10 s, 1 min and 10.
+	// RecoverEvery is between two looks for operations that nobody retries, and
+	// RecoverGrace how long one must have waited before it is resumed. Defaults
+	// 10 s and 1 min, those of onlyonce.Recoverer.
 	RecoverEvery, RecoverGrace time.Duration
-	RecoverAttempts            int
+	// RecoverAttempts is how often that is tried before a person is told. Default
+	// 10, as there.
+	RecoverAttempts int
 	// ReserveFor is how long a checkout whose card was never asked keeps its
 	// stock, when nobody goes on with it. Default 15 min.
 	ReserveFor time.Duration

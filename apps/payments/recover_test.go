@@ -44,7 +44,7 @@ func (b *bundle) running(t *testing.T, seen func() bool) {
 
 // quick makes a recoverer that does not wait for clients.
 func quick() payments.Config {
-	return payments.Config{Lease: 300 * time.Millisecond, RecoverEvery: 20 * time.Millisecond, RecoverGrace: time.Nanosecond}
+	return payments.Config{Lease: lease, RecoverEvery: 20 * time.Millisecond, RecoverGrace: time.Nanosecond}
 }
 
 // A client that hangs up while the processor is silent leaves nothing behind: the
@@ -54,7 +54,7 @@ func TestClientIsGone(t *testing.T) {
 	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, open(t), options{config: quick(), timeout: 300 * time.Millisecond})
+			b := setup(t, open(t), options{config: quick(), timeout: time.Second})
 			pay := b.ordered(t)
 			arrived := make(chan struct{}, 2)
 			f := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,9 +74,14 @@ func TestClientIsGone(t *testing.T) {
 						t.Errorf("it was answered: %d %s", r.status, r.body)
 					}
 				}()
-				<-arrived
-				hangUp()
-				<-hung
+				select {
+				case <-arrived:
+					hangUp()
+					<-hung
+				case <-hung:
+					hangUp()
+					t.Fatal("it did not get to the processor")
+				}
 			}
 			b.running(t, func() bool {
 				return b.keyState(t, "charges") == "completed" && b.keyState(t, "checkout") == "completed"

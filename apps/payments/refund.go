@@ -99,7 +99,7 @@ func (s *Service) checkRefund(ctx context.Context, op operation, in refundInput)
 			answer = keyReused(op, r.ID)
 			return nil
 		case err == nil:
-			answer = final(r.answer())
+			answer = new(r.answer())
 			return nil
 		case !errors.Is(err, db.ErrNoRows):
 			return err

@@ -28,13 +28,14 @@ type Streams struct {
 
 // grammar is all commands and their flags.
 type grammar struct {
-	Serve     serveCmd     `cmd:"" help:"Run the payments service."`
-	Processor processorCmd `cmd:"" help:"Run the simulated card processor alone."`
-	Keys      keysCmd      `cmd:"" help:"Look at idempotency keys, and settle those in doubt."`
-	Sweep     sweepCmd     `cmd:"" help:"Delete what has expired and decide abandoned attempts, once."`
-	Merchants merchantsCmd `cmd:"" help:"Make API keys for merchants."`
-	Migrate   migrateCmd   `cmd:"" help:"Bring the tables up to date, or print the statements that do."`
-	Version   versionCmd   `cmd:"" help:"Print the version."`
+	Serve     serveCmd       `cmd:"" help:"Run the payments service."`
+	Processor processorGroup `cmd:"" help:"Run the simulated card processor alone, or print its report."`
+	Keys      keysCmd        `cmd:"" help:"Look at idempotency keys, and settle those in doubt."`
+	Reconcile reconcileCmd   `cmd:"" help:"Compare books and keys with a provider's report, and settle what it proves."`
+	Sweep     sweepCmd       `cmd:"" help:"Delete what has expired and decide abandoned attempts, once."`
+	Merchants merchantsCmd   `cmd:"" help:"Make API keys for merchants."`
+	Migrate   migrateCmd     `cmd:"" help:"Bring the tables up to date, or print the statements that do."`
+	Version   versionCmd     `cmd:"" help:"Print the version."`
 }
 
 const description = `Safe retries for APIs that move money.

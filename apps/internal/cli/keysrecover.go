@@ -123,6 +123,7 @@ func finishSettled(ctx context.Context, d *db.Database, key onlyonce.Key) (note 
 		return "somebody goes on with it just now", nil
 	case onlyonce.CodeConfig:
 		return fmt.Sprintf("it is completed by the service that serves this store, not from here (%v)", err), nil
+	default:
+		return "", err
 	}
-	return "", err
 }

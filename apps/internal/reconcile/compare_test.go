@@ -19,7 +19,8 @@ func row(id, reference string, amount int64, minutes int) string {
 // A service and its provider that agree.
 func TestMatched(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		id := member(t, b.charge(t, "c1", "tok_visa", 1500, 201), "id")
 		b.charge(t, "c2", "tok_visa", 700, 201)
 		b.charge(t, "c3", "tok_chargeDeclined", 700, 402)
@@ -41,7 +42,8 @@ func TestMatched(t *testing.T) { // X2
 // Every kind of finding about rows and books.
 func TestFindings(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		for i, id := range []string{"same", "other_amount", "other_currency", "twice", "not_there", "first", "last_moment"} {
 			b.book(t, id, 1000, "succeeded", noon.Add(time.Duration(i)*time.Minute))
 		}
@@ -101,7 +103,8 @@ func TestFindings(t *testing.T) { // X2
 // row, less what may not be visible yet, or as the operator says.
 func TestMissingThere(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		for _, minutes := range []int{-1, 1, 9, 11, 60} {
 			b.book(t, fmt.Sprintf("at_%d", minutes), 1000, "succeeded", noon.Add(time.Duration(minutes)*time.Minute))
 		}
@@ -137,7 +140,8 @@ func TestMissingThere(t *testing.T) {
 // shown again under another id.
 func TestReportsTogether(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.book(t, "evening", 1000, "succeeded", noon)
 		if res := b.run(t, b.config(header+row("evening", "r_1", 1000, -1))); res.Found() {
 			t.Errorf("%+v", res)

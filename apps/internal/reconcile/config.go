@@ -16,9 +16,10 @@ import (
 type Config struct {
 	// DB has the keys and the books. Required; its tables must be up to date.
 	DB *db.Database
-	// Report is what the provider says, File its name for people. Required.
+	// Report is what the provider says. Required.
 	Report io.Reader
-	File   string
+	// File is the report's name, for people and audits.
+	File string
 	// Format says how to read it. Required.
 	Format report.Format
 	// Provider is who wrote it. Required.
@@ -37,9 +38,9 @@ type Config struct {
 	Visible time.Duration
 	// Heal settles keys whose end the report proves. Default: they are listed.
 	Heal bool
-	// Engine settles, and Recover runs the kept request of a key again. Both are
-	// required where Heal is set.
-	Engine  *onlyonce.Engine
+	// Engine settles keys. Required where Heal is set.
+	Engine *onlyonce.Engine
+	// Recover runs the kept request of a key again. Required where Heal is set.
 	Recover func(ctx context.Context, key onlyonce.Key) (onlyonce.Result, error)
 	// Progress is told how far the run is, some times a second; nil: nobody is.
 	Progress func(Progress)

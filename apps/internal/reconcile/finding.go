@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -161,22 +162,29 @@ func scanFinding(row db.Row) (Finding, error) {
 
 // ListOpen calls fn for every open finding, oldest first.
 func ListOpen(ctx context.Context, d *db.Database, fn func(Finding) error) error {
-	return eachFinding(ctx, d, selectOpen, nil, fn)
+	return findings{d, selectOpen, nil}.each(ctx, fn)
 }
 
 // ListRun calls fn for every finding that a run has found, oldest first.
 func ListRun(ctx context.Context, d *db.Database, run int64, fn func(Finding) error) error {
-	return eachFinding(ctx, d, selectOfRun, []any{run}, fn)
+	return findings{d, selectOfRun, []any{run}}.each(ctx, fn)
 }
 
-// eachFinding reads page by page, so that fn may take its time.
-func eachFinding(ctx context.Context, d *db.Database, query string, args []any, fn func(Finding) error) error {
+// findings are those that a query selects, behind an id and up to a limit.
+type findings struct {
+	db    *db.Database
+	query string
+	args  []any
+}
+
+// each reads page by page, so that fn may take its time.
+func (q findings) each(ctx context.Context, fn func(Finding) error) error {
 	last := int64(0)
 	for {
 		var page []Finding
-		err := d.Read(ctx, func(ctx context.Context, tx db.Tx) error {
+		err := q.db.Read(ctx, func(ctx context.Context, tx db.Tx) error {
 			page = page[:0]
-			return tx.Each(ctx, query, append(args[:len(args):len(args)], last, findingsBatch), func(row db.Row) error {
+			return tx.Each(ctx, q.query, slices.Concat(q.args, []any{last, findingsBatch}), func(row db.Row) error {
 				f, err := scanFinding(row)
 				page = append(page, f)
 				return err

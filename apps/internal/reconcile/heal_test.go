@@ -68,7 +68,8 @@ func (b *bundle) audit(t *testing.T, key string) (lines []string) {
 // answer, once, and its retry gets that.
 func TestHealCharge(t *testing.T) { // X2 X3
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		b.charge(t, "c2", "tok_visa", 200, 201)
 		ref := reference("c1", "charge")
@@ -110,7 +111,8 @@ func TestHealCharge(t *testing.T) { // X2 X3
 // The same for a refund, an order and an attempt whose process has died.
 func TestHealOthers(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		id := member(t, b.charge(t, "c1", "tok_visa", 1500, 201), "id")
 		refund := fmt.Sprintf(`{"charge":%q,"amount":13}`, id)
 		b.post(t, "/refunds", "r1", refund, 409)
@@ -137,7 +139,8 @@ func TestHealOthers(t *testing.T) { // X2
 // from there, whether the report has it or not.
 func TestHealUnanswered(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.exec(t, "ALTER TABLE payments_transfers RENAME TO payments_broken")
 		b.charge(t, "c1", "tok_visa", 1500, 500)
 		b.exec(t, "ALTER TABLE payments_broken RENAME TO payments_transfers")
@@ -159,7 +162,8 @@ func TestHealUnanswered(t *testing.T) { // X2
 // What does not fit is never healed.
 func TestNotHealed(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		ref := reference("c1", "charge")
 		now := time.Now().UTC().Format(time.RFC3339)
@@ -201,7 +205,8 @@ func TestNotHealed(t *testing.T) { // X2
 // which it may have been sent; then the key is free, and its retry charges once.
 func TestHealNotApplied(t *testing.T) { // X2 X3 D4
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_lost", 1500, 409)
 		b.age(t, time.Hour)
 		now := time.Now()
@@ -288,7 +293,8 @@ func (c claimed) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce
 // may be on its way now, and nothing is settled.
 func TestSentMeanwhile(t *testing.T) { // X2 D4
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_lost", 1500, 409)
 		b.age(t, time.Hour)
 		now := time.Now()
@@ -328,7 +334,8 @@ func TestSentMeanwhile(t *testing.T) { // X2 D4
 // is never healed.
 func TestContradictions(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		engine := b.service.Engine()
 		settle := func(key string, applied *onlyonce.Answer) {
 			t.Helper()
@@ -377,7 +384,8 @@ func TestContradictions(t *testing.T) { // X2
 // retry is answered of it.
 func TestHealWithoutRequest(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		cfg := b.config(b.bank.report())
 		cfg.Heal = true
@@ -403,7 +411,8 @@ func TestHealWithoutRequest(t *testing.T) {
 // is said, and the next run goes on.
 func TestHealUncertain(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		cfg := b.config(b.bank.report())
 		cfg.Heal = true
@@ -422,7 +431,8 @@ func TestHealUncertain(t *testing.T) {
 // A running service that is faster is waited for.
 func TestHealBesideService(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		cfg := b.config(b.bank.report())
 		cfg.Heal = true
@@ -447,7 +457,8 @@ func TestHealBesideService(t *testing.T) {
 // doubt that has asked nobody is said.
 func TestOtherProviders(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_lost", 1500, 409)
 		b.charge(t, "c2", "tok_lost", 1500, 409)
 		b.exec(t, "UPDATE onlyonce_steps SET provider = 'other' WHERE reference = ?", reference("c1", "charge"))

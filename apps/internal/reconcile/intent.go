@@ -120,7 +120,9 @@ func (r *run) consider(ctx context.Context, rec onlyonce.Record) error {
 	case planApply, planNotApplied, planAnswer:
 	}
 	if !r.cfg.Heal {
-		return r.found(ctx, in.healable(p))
+		f := in.healable(p)
+		f.Detail += "; healing (--heal) settles it"
+		return r.found(ctx, f)
 	}
 	return r.heal(ctx, in, p)
 }

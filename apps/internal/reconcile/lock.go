@@ -39,14 +39,16 @@ var errLockLost = errors.New("this run has lost its right to work on the databas
 type lock struct {
 	db  *db.Database
 	run int64
+	// lease is how long it lasts, every how often it is prolonged.
+	lease, every time.Duration
 }
 
 // acquire begins a run, alone.
 func acquire(ctx context.Context, cfg Config) (*lock, time.Time, error) {
-	l := &lock{db: cfg.DB}
+	l := &lock{db: cfg.DB, lease: lockLease, every: lockRenew}
 	var started int64
 	err := cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
-		n, err := tx.Exec(ctx, takeLock, cfg.Actor, lockLease.Microseconds())
+		n, err := tx.Exec(ctx, takeLock, cfg.Actor, l.lease.Microseconds())
 		if err != nil {
 			return fmt.Errorf("take lock: %w", err)
 		}
@@ -77,7 +79,7 @@ func (l *lock) busy(ctx context.Context, tx db.Tx) error {
 
 // keep prolongs the right until ctx ends, and ends the run that has lost it.
 func (l *lock) keep(ctx context.Context, lost context.CancelCauseFunc) {
-	tick := time.NewTicker(lockRenew)
+	tick := time.NewTicker(l.every)
 	defer tick.Stop()
 	sure := now()
 	for {
@@ -90,13 +92,13 @@ func (l *lock) keep(ctx context.Context, lost context.CancelCauseFunc) {
 		n := int64(0)
 		err := l.db.Write(ctx, func(ctx context.Context, tx db.Tx) error {
 			var err error
-			n, err = tx.Exec(ctx, renewLock, lockLease.Microseconds(), l.run)
+			n, err = tx.Exec(ctx, renewLock, l.lease.Microseconds(), l.run)
 			return err
 		})
 		switch {
 		case err == nil && n == 1:
 			sure = asked
-		case err == nil || asked.Sub(sure) > lockLease-lockRenew:
+		case err == nil || asked.Sub(sure) > l.lease-l.every:
 			lost(errLockLost)
 			return
 		}

@@ -3,9 +3,7 @@ package reconcile_test
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -48,17 +46,11 @@ func (b *bundle) fill(t *testing.T, rows int) {
 
 // A long report takes no more memory than a short one: what lives on the heap while
 // it is read and compared stays below a bound that a million rows in memory would
-// break many times. The million is read with ONLYONCE_SOAK set.
-func TestLongReport(t *testing.T) { // X2
-	rows := 100_000
-	switch {
-	case os.Getenv("ONLYONCE_SOAK") != "":
-		rows = 1_000_000
-	case testing.Short() || race:
+// break many times.
+func TestLongReport(t *testing.T) { // X2; alone: others would be measured too
+	rows := 1_000_000
+	if testing.Short() || race {
 		rows = 20_000
-	}
-	if n, err := strconv.Atoi(os.Getenv("ONLYONCE_TEST_ROWS")); err == nil {
-		rows = n
 	}
 	b := setup(t, apptest.SQLite(t))
 	b.fill(t, rows)
@@ -66,7 +58,7 @@ func TestLongReport(t *testing.T) { // X2
 	cfg := b.config("")
 	cfg.Report = &endless{rows: rows}
 	cfg.Progress = func(reconcile.Progress) {
-		if calls++; calls%4 != 0 && rows > 100_000 && calls%40 != 0 {
+		if calls++; calls%uint64(rows/5000) != 0 {
 			return
 		}
 		runtime.GC()

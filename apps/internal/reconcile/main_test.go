@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +27,15 @@ import (
 	"github.com/onlyonce-go/onlyonce/provider"
 )
 
-func TestMain(m *testing.M) { apptest.Exit(testserver.Run(m)) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childStore); url != "" {
+		if err := child(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
+	apptest.Exit(testserver.Run(m))
+}
 
 // effect is something a provider has done.
 type effect struct {
@@ -309,13 +318,19 @@ func same(t *testing.T, got, want any) {
 	}
 }
 
+// both is a test on one of the databases, and what it works on.
+type both struct {
+	t *testing.T
+	b *bundle
+}
+
 // onBoth runs a test on both databases.
-func onBoth(t *testing.T, test func(t *testing.T, b *bundle)) {
+func onBoth(t *testing.T, test func(on both)) {
 	t.Helper()
 	for name, open := range apptest.Stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, setup(t, open(t)))
+			test(both{t, setup(t, open(t))})
 		})
 	}
 }

@@ -17,21 +17,21 @@ import (
 )
 
 // named is a format that must be there.
-func named(t testing.TB, name string) report.Format {
-	t.Helper()
+func named(tb testing.TB, name string) report.Format {
+	tb.Helper()
 	f, err := report.Named(name)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }
 
 // own is a format of columns that a user has named.
-func own(t testing.TB, columns map[string]string) report.Format {
-	t.Helper()
+func own(tb testing.TB, columns map[string]string) report.Format {
+	tb.Helper()
 	f, err := report.WithColumns(columns)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }
