@@ -19,6 +19,7 @@ func recoveryRules() []rule {
 		{"X1_only_what_may_have_had_an_effect_is_due", "the recoverer would run what has ended, or leave lying what has not", checkDueStates},
 		{"X1_a_live_attempt_is_not_due", "the recoverer would compete with an attempt whose lease is not over", checkDueLease},
 		{"X1_turns_are_spaced", "a key would be tried again and again without a pause", checkDueSpacing},
+		{"X1_a_claim_brings_no_turn_nearer", "the recoverer's own claim would undo the pause before the next turn", checkDueAfterClaim},
 		{"X1_each_key_goes_to_one_recoverer", "two recoverers were given the same turn of a key", checkDueRace},
 		{"X1_those_longest_due_come_first", "old work waits behind new work", checkDueOrder},
 		{"X1_requeue_begins_again", "what an operator asked for did not come", checkRequeue},
@@ -157,6 +158,21 @@ func checkDueSpacing(t *testing.T, b *bench) {
 		b.wantDue(t, "")
 		b.clock.Advance(time.Microsecond)
 	}
+}
+
+func checkDueAfterClaim(t *testing.T, b *bench) {
+	req := keeping("k")
+	owner := b.want(t, req, onlyonce.Won).Record.Owner()
+	b.park(t, owner, false)
+	b.clock.Advance(lease + dueGrace)
+	b.wantDue(t, "k")
+	resolving := again(req)
+	resolving.Resolve, resolving.Lease = true, time.Second
+	b.park(t, b.want(t, resolving, onlyonce.Resumed).Record.Owner(), false)
+	b.clock.Advance(duePause + dueGrace - time.Microsecond)
+	b.wantDue(t, "")
+	b.clock.Advance(time.Microsecond)
+	b.wantDue(t, "k")
 }
 
 func checkDueRace(t *testing.T, b *bench) {

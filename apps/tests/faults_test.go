@@ -31,9 +31,7 @@ type dice struct {
 	r  *rand.Rand
 }
 
-// once in n.
-func (d *dice) once(n int) bool { return d.below(n) == 0 }
-
+// below is a number from 0 to n-1.
 func (d *dice) below(n int) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

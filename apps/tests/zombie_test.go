@@ -14,6 +14,7 @@ import (
 // finished: it changes nothing, sends nothing, and its own client gets the
 // other's answer or a 409, never an answer of its own. (C6, D5; cases B15, B16)
 func TestZombie(t *testing.T) {
+	t.Parallel()
 	points := []point{
 		{"claim", true},       // before it has done anything
 		{"step_tx", true},     // the stock is reserved

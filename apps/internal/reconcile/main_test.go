@@ -57,6 +57,11 @@ type bank struct {
 	mu      sync.Mutex
 	effects []effect
 	sends   int
+	// mood, where it is set, is asked instead of the source: timeout, lost,
+	// declined or nothing.
+	mood func() string
+	// shift is how long ago everything was done.
+	shift time.Duration
 }
 
 func (b *bank) Traits() provider.Traits { return provider.Traits{Name: "processor"} }
@@ -84,6 +89,9 @@ func (b *bank) Charge(_ context.Context, s onlyonce.Sending) (provider.Outcome, 
 	if err != nil {
 		return provider.Outcome{}, err
 	}
+	if b.mood != nil {
+		r.Source = "tok_" + b.mood()
+	}
 	if r.Source == "tok_chargeDeclined" {
 		return provider.Outcome{Status: provider.Declined, ID: b.do(effect{}), Amount: r.Amount, Currency: "ARS", Code: "card_declined"}, nil
 	}
@@ -97,7 +105,10 @@ func (b *bank) Refund(_ context.Context, s onlyonce.Sending) (provider.Outcome, 
 		return provider.Outcome{}, err
 	}
 	source := ""
-	if r.Amount == 13 {
+	switch {
+	case b.mood != nil:
+		source = "tok_" + b.mood()
+	case r.Amount == 13:
 		source = "tok_timeout"
 	}
 	return b.answer(source, effect{typ: "refund", reference: r.Reference, charge: r.Charge, amount: r.Amount, currency: "ARS"})
@@ -136,6 +147,7 @@ func (b *bank) report() string {
 	var text strings.Builder
 	text.WriteString(header)
 	for _, e := range b.effects {
+		e.at = e.at.Add(-b.shift)
 		text.WriteString(e.line())
 	}
 	return text.String()

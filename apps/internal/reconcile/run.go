@@ -114,7 +114,8 @@ func (r *run) leave(ctx context.Context) error {
 }
 
 func (r *run) work(ctx context.Context) error {
-	if r.cfg.CompleteUntil.UnixMicro() > r.startedUS {
+	// The margin is kept away from it later, so it may be that much ahead.
+	if r.cfg.CompleteUntil.Add(-r.cfg.Visible).UnixMicro() > r.startedUS {
 		return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "reconcile", Hint: "--complete-until is in the future: a report can only be complete up to a time that has passed"}
 	}
 	for _, phase := range []func(context.Context) error{
