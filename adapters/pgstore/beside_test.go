@@ -48,7 +48,7 @@ func TestWritesBehindAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 		if _, err := tx.Exec(t.Context(), `UPDATE onlyonce_keys SET lease_end = now() + interval '2 hours', due_at = now() + interval '2 hours' WHERE key = $1`, name); err != nil {
 			t.Fatal(err)
 		}

@@ -101,7 +101,7 @@ func takingHold(t *testing.T, pool *pgxpool.Pool, key onlyonce.Key, resource str
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 	d, held := key.Digest(), onlyonce.ResourceDigest(key.Scope, resource)
 	if _, err := tx.Exec(t.Context(), `UPDATE onlyonce_keys SET holds = $2 WHERE digest = $1`, d[:], held[:]); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,8 @@ package tests_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -11,10 +13,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/pgstore"
 	"github.com/onlyonce-go/onlyonce/adapters/sqlitestore"
+	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
+	"github.com/onlyonce-go/onlyonce/internal/testserver"
 	"github.com/onlyonce-go/onlyonce/oncehttp"
+	"github.com/onlyonce-go/onlyonce/provider"
 )
 
 // The example's answer to errors: a program that cannot be set up ends.
@@ -66,6 +76,109 @@ func Example_readme() {
 	// Output:
 	// 201 charged executed
 	// 201 charged replayed
+}
+
+// purchase is what the steps' handler is asked for.
+type purchase struct {
+	Source string `json:"source"`
+}
+
+// tryLater is the answer when it is proved that nothing happened.
+func tryLater() (onlyonce.Answer, error) {
+	return onlyonce.Answer{Status: http.StatusServiceUnavailable, Outcome: onlyonce.NotApplied}, nil
+}
+
+// book writes what was paid.
+func book(ctx context.Context, tx pgx.Tx, out provider.Outcome) (onlyonce.Answer, error) {
+	if _, err := tx.Exec(ctx, "INSERT INTO sales (charge, amount) VALUES ($1, $2)", out.ID, out.Amount); err != nil {
+		return onlyonce.Answer{}, err
+	}
+	return oncehttp.JSON(http.StatusCreated, out), nil
+}
+
+// takeMoney is the README's handler in steps.
+func takeMoney(ctx context.Context, engine *onlyonce.TxEngine[pgx.Tx], stripe provider.Provider, in purchase) (onlyonce.Answer, error) {
+	out, err := provider.Charge(ctx, stripe, "charge", provider.ChargeRequest{Amount: 1500, Currency: "EUR", Source: in.Source})
+	if onlyonce.IsNotApplied(err) {
+		return tryLater() // proved: nothing happened; the key is free again
+	}
+	if err != nil {
+		return onlyonce.Answer{}, err // in doubt: return it as it is
+	}
+	return engine.Finish(ctx, func(ctx context.Context, tx pgx.Tx) (onlyonce.Answer, error) {
+		return book(ctx, tx, out) // business write and answer in one transaction
+	})
+}
+
+// The README's handler in steps works as it stands: a card is charged once, and the
+// sale written once, though the first answer is lost.
+func TestReadmeTakesMoney(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	store, err := pgstore.New(pool, pgstore.Config{})
+	if err == nil {
+		err = store.Migrate(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := onlyonce.NewTx[pgx.Tx](store, onlyonce.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(engine.Close(context.WithoutCancel(t.Context())), store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := pool.Exec(t.Context(), "CREATE TABLE sales (charge text, amount bigint)"); err != nil {
+		t.Fatal(err)
+	}
+	remote, err := processor.NewServer(processor.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(remote)
+	t.Cleanup(func() { server.Close(); _ = remote.Close() })
+	stripe := &processor.Provider{Client: &processor.Client{BaseURL: server.URL, HTTP: newClient(t)}, Promises: provider.Traits{Memory: time.Hour, Lookup: true}}
+	guard, err := oncehttp.New(engine.Engine, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := oncehttp.Steps(guard, oncehttp.StepsRoute[purchase]{
+		Decode: func(_ *http.Request, body []byte) (purchase, error) {
+			var in purchase
+			err := json.Unmarshal(body, &in)
+			return in, err
+		},
+		Handle: func(ctx context.Context, in purchase) (onlyonce.Answer, error) {
+			return takeMoney(ctx, engine, stripe, in)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{http.StatusConflict, http.StatusCreated, http.StatusCreated} {
+		r := httptest.NewRequest(http.MethodPost, "/sales", strings.NewReader(`{"source":"tok_error_after"}`))
+		r.Header.Set("X-Account", "shop")
+		r.Header.Set("Idempotency-Key", "sale-1")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("attempt %d: %d %s", i+1, w.Code, w.Body)
+		}
+	}
+	var sales int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM sales").Scan(&sales); err != nil || sales != 1 {
+		t.Errorf("%d sales are written, %v", sales, err)
+	}
+	if stats := remote.Stats(); stats.Charges != 1 {
+		t.Errorf("the card was charged %d times", stats.Charges)
+	}
 }
 
 // The README's Go code is this file's, line by line.

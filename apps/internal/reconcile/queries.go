@@ -100,7 +100,8 @@ func selectMissingThere(b payments.Book) string {
 				WHERE f.type = ? AND f.provider_id = b.processor_id AND f.kind <> 'missing_there')`, b.Table)
 }
 
-// An effect that an earlier report has shown under another id.
+// An effect that an earlier report has shown under another id. SQLite goes through
+// the former reports' rows once, PostgreSQL looks the few unmatched rows up.
 func selectShownTwice(b payments.Book) string {
 	return fmt.Sprintf(`SELECT r.line, r.provider_id, r.reference, r.shown, b.id, b.merchant, b.operation, b.processor_id
 		FROM payments_reconciled s CROSS JOIN payments_report_unmatched r CROSS JOIN %s b

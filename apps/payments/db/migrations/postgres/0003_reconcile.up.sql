@@ -76,6 +76,8 @@ CREATE TABLE payments_reconciled (
     PRIMARY KEY (type, seq)
 );
 
+CREATE INDEX payments_reconciled_reference ON payments_reconciled (type, reference) WHERE reference <> '';
+
 -- What does not agree. Found again, a finding ages; it is not repeated.
 CREATE TABLE payments_findings (
     id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

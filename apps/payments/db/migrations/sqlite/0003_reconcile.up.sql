@@ -64,7 +64,8 @@ CREATE TABLE payments_report_unmatched (
 
 -- Which rows of the books a report has shown, by their seq: what was once shown is
 -- not missing there. Two ids under one reference are one effect too many, also
--- when they are in two reports.
+-- when they are in two reports. There is no index on references: each insertion
+-- would write another page of it, and they are looked for in one go.
 CREATE TABLE payments_reconciled (
     type      TEXT NOT NULL CHECK (type IN ('charge', 'refund')),
     seq       INTEGER NOT NULL,
