@@ -3,6 +3,8 @@ package onlyonce
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,12 +22,12 @@ type Recoverer struct {
 	// Engine runs the operations. Required; its store must be a RecoveryStore.
 	Engine *Engine
 	// Resume runs an operation again by its Op.Name. What is not named here is
-	// left alone, and reported each time its turn comes.
+	// left alone: another program may know it.
 	Resume map[string]ResumeFunc
 	// Every is between looks for keys that are due. Default 10 s.
 	Every time.Duration
-	// Grace is how long a lease must have been over, or a key in doubt, before
-	// its first turn: clients come first. Default 1 min.
+	// Grace is how long the lease that a key was last claimed with must have been
+	// over before its first turn: clients come first. Default 1 min.
 	Grace time.Duration
 	// Pause is between a key's first two turns, doubled each time up to
 	// MaxPause. Defaults 1 min and 6 h.
@@ -33,7 +35,8 @@ type Recoverer struct {
 	// Attempts is how many turns a key gets. Default 10. After that it is looked
 	// at every MaxPause, and reported, but not run.
 	Attempts int
-	// Workers is how many operations one look runs at a time. Default 4.
+	// Workers is how many operations one look runs at a time, and asks the store for.
+	// Default 4.
 	Workers int
 	// Recovered is told of each turn; nil: nobody is. It is called by several
 	// goroutines.
@@ -47,8 +50,8 @@ type Recovery struct {
 	// CodeOutcomeUnknown is an ordinary end of a turn.
 	Result Result
 	Err    error
-	// GivenUp: nothing was run, because the key has had all its turns or its
-	// operation is not known here. A person has to look.
+	// GivenUp: nothing was run, because the key has had all its turns. It is in
+	// doubt, and a person has to settle it.
 	GivenUp bool
 }
 
@@ -58,9 +61,6 @@ type RecoverySum struct {
 	// GivenUp ones were not run.
 	Completed, Pending, GivenUp int
 }
-
-// recoverBatch is how many keys are asked for at once.
-const recoverBatch = 100
 
 // WithDefaults returns a copy with the defaults filled in.
 func (r Recoverer) WithDefaults() Recoverer {
@@ -123,23 +123,35 @@ func (r Recoverer) look(ctx context.Context) (RecoverySum, error) {
 	if err != nil {
 		return RecoverySum{}, err
 	}
+	req := DueRequest{
+		// No more than are run at once: a turn that is given is spent.
+		Limit: r.Workers, Grace: r.Grace, Pause: r.Pause, MaxPause: r.MaxPause,
+		Operations: slices.Sorted(maps.Keys(r.Resume)),
+	}
 	var sum RecoverySum
 	for ctx.Err() == nil {
-		var due []Due
-		_, err := r.Engine.repeat(ctx, func(ctx context.Context) error {
-			var err error
-			due, err = store.Due(ctx, DueRequest{Limit: recoverBatch, Grace: r.Grace, Pause: r.Pause, MaxPause: r.MaxPause})
-			return err
-		})
+		due, err := r.due(ctx, store, req)
 		if err != nil {
 			return sum, &Error{Code: CodeStoreUnavailable, Op: "look for operations to recover", Hint: "nothing is lost: the next look finds them", Err: err}
 		}
-		sum.add(r.all(ctx, due))
-		if len(due) < recoverBatch {
+		if len(due) == 0 {
 			return sum, nil
 		}
+		sum.add(r.all(ctx, due))
 	}
 	return sum, ctx.Err()
+}
+
+// due asks the store, no longer than it may take.
+func (r Recoverer) due(ctx context.Context, store RecoveryStore, req DueRequest) (due []Due, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Engine.cfg.StoreTimeout)
+	defer cancel()
+	_, err = r.Engine.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		due, err = store.Due(ctx, req)
+		return err
+	})
+	return due, err
 }
 
 func (s *RecoverySum) add(o RecoverySum) {
@@ -148,42 +160,30 @@ func (s *RecoverySum) add(o RecoverySum) {
 	s.GivenUp += o.GivenUp
 }
 
-// all runs the turns, some at a time. Those that ctx cuts off have their next
-// turn later.
+// all runs the turns beside each other.
 func (r Recoverer) all(ctx context.Context, due []Due) RecoverySum {
-	turns := make(chan Due)
 	var mu sync.Mutex
 	var sum RecoverySum
 	var running sync.WaitGroup
-	for range min(r.Workers, len(due)) {
+	for _, d := range due {
 		running.Go(func() {
-			for d := range turns {
-				one := r.turn(ctx, d)
-				mu.Lock()
-				sum.add(one)
-				mu.Unlock()
-			}
+			one := r.turn(ctx, d)
+			mu.Lock()
+			defer mu.Unlock()
+			sum.add(one)
 		})
 	}
-	for _, d := range due {
-		select {
-		case turns <- d:
-		case <-ctx.Done():
-		}
-	}
-	close(turns)
 	running.Wait()
 	return sum
 }
 
 // turn runs one operation, or gives it up.
 func (r Recoverer) turn(ctx context.Context, d Due) RecoverySum {
-	resume := r.Resume[d.Record.Operation]
-	if resume == nil || d.Turn > r.Attempts {
-		r.Recovered(ctx, Recovery{Due: d, GivenUp: true, Err: r.giveUp(ctx, d, resume != nil)})
+	if d.Turn > r.Attempts {
+		r.Recovered(ctx, Recovery{Due: d, GivenUp: true, Err: r.giveUp(ctx, d)})
 		return RecoverySum{GivenUp: 1}
 	}
-	res, err := guard(func() (Result, error) { return resume(ctx, d) })
+	res, err := guard(func() (Result, error) { return r.Resume[d.Record.Operation](ctx, d) })
 	r.Recovered(ctx, Recovery{Due: d, Result: res, Err: err})
 	if err == nil && res.State == Completed {
 		return RecoverySum{Completed: 1}
@@ -191,22 +191,40 @@ func (r Recoverer) turn(ctx context.Context, d Due) RecoverySum {
 	return RecoverySum{Pending: 1}
 }
 
-// giveUp leaves an abandoned key in doubt, where a person finds it. One of an
-// operation that is not known here is left alone: another program may know it.
-func (r Recoverer) giveUp(ctx context.Context, d Due, known bool) error {
-	if !known {
-		return configError("Recoverer.Resume", "has no operation %q", d.Record.Operation)
-	}
-	if d.Record.State == InProgress {
-		_, err := r.Engine.store.Park(ctx, ParkRequest{Owner: d.Record.Owner(), Reason: ReasonGivenUp, LeaseOver: true})
-		if err != nil {
-			return unavailable("park key", err)
-		}
+// giveUp leaves the key in doubt, where a person finds it and can settle it.
+func (r Recoverer) giveUp(ctx context.Context, d Due) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Engine.cfg.StoreTimeout)
+	defer cancel()
+	if err := r.Engine.parkGivenUp(ctx, d.Record); err != nil {
+		return unavailable("park key", err)
 	}
 	return &Error{
 		Code: CodeOutcomeUnknown, Op: "recover operation", Operation: d.Record.Key.Operation(),
 		Hint: fmt.Sprintf("it was tried %d times; find out what became of it, and settle the key", r.Attempts),
 	}
+}
+
+// parkGivenUp puts a key in doubt that nobody has finished. One that is free behind
+// its steps is claimed for it.
+func (e *Engine) parkGivenUp(ctx context.Context, rec Record) error {
+	park := ParkRequest{Owner: rec.Owner(), Reason: ReasonGivenUp, LeaseOver: true}
+	if rec.State == FailedRetryable {
+		claim, err := e.store.Claim(ctx, ClaimRequest{
+			Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Attempt: NewToken(),
+			Lease: settleLease, Retention: rec.Retention, Abandon: rec.Abandon, Resource: rec.Resource,
+		})
+		switch {
+		case err != nil || !claim.Verdict.Owns():
+			return err // somebody is at it
+		case claim.From != FailedRetryable:
+			return e.giveBack(ctx, claim)
+		}
+		park = ParkRequest{Owner: claim.Record.Owner(), Reason: ReasonGivenUp}
+	} else if rec.State != InProgress {
+		return nil
+	}
+	_, err := e.store.Park(ctx, park)
+	return err
 }
 
 // Key gives one key a turn now, whatever turns it has had: an operator asks for
@@ -218,11 +236,13 @@ func (r Recoverer) Key(ctx context.Context, key Key) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	rec, found, err := r.Engine.store.Get(ctx, key)
+	rec, found, err := r.Engine.Record(ctx, key)
 	if err != nil {
 		return Result{}, unavailable("read key", err)
 	}
-	kept, has, err := store.Kept(ctx, key)
+	limited, cancel := context.WithTimeout(ctx, r.Engine.cfg.StoreTimeout)
+	defer cancel()
+	kept, has, err := store.Kept(limited, key)
 	if err != nil {
 		return Result{}, unavailable("read what was kept", err)
 	}

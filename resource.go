@@ -24,9 +24,12 @@ func (c *claimant) heldByAnother(claim Claim) *Error {
 		Code: CodeResourceBusy, Op: "claim key", Operation: claim.Record.Key.Operation(), RetryAfter: doubtRetryAfter,
 		Hint: "an operation under another key has this resource, and whether it took effect is not known yet; find out what became of that one before anything else",
 	}
-	if claim.Record.State == InProgress && claim.Remaining > 0 {
+	switch {
+	case claim.Record.State == InProgress && claim.Remaining > 0:
 		e.RetryAfter = max(min(claim.Remaining/4, doubtRetryAfter), time.Second)
 		e.Hint = "an operation under another key is working on this resource; send the same request again later"
+	case claim.Record.State == FailedRetryable:
+		e.Hint = "an operation under another key has had an effect on this resource and is not finished; send that one again, it goes on from there"
 	}
 	return e
 }

@@ -1,6 +1,7 @@
 package onlyonce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -99,7 +100,7 @@ func (end *ended) decide(a *Attempt) {
 	}
 	end.act, end.reason = decide(end.run)
 	if end.act == actComplete && a.answering() != nil {
-		end.run.unfinished = a.unfinished()
+		end.run.unfinished = cmp.Or(a.unfinished(), reasonUncertainStep)
 		end.act, end.reason = decide(end.run)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -23,6 +24,11 @@ type Settlement struct {
 	// With neither Applied nor Results it is proved that nothing has happened,
 	// and the operation may run again.
 	Results []StepResult
+	// If is asked, when the settlement owns the key and before it writes anything,
+	// whether the record, as it was before, and its steps are still what the
+	// settlement was decided on; nil: whatever they are. Its error ends the
+	// settlement, is returned as it is, and leaves the key as it was.
+	If func(rec Record, steps []StepRecord) error
 	// Actor and Reason are required and kept for good.
 	Actor, Reason string
 }
@@ -81,13 +87,22 @@ func (s Settlement) validate() error {
 // settleLease is how long an operator's claim holds a key it is settling.
 const settleLease = 30 * time.Second
 
-// Settle settles a key in doubt, as its one owner meanwhile. It returns an
-// *Error with CodeNotFound when there is no such key, CodeNotInDoubt when an
-// attempt is still under way or the key is settled already (completed keys never
-// change), CodeConfig for a settlement that makes no sense, such as an answer
-// that no handler would have had stored, CodeStoreUnavailable otherwise. When it fails, or crashes, on the
-// way, the key is in doubt as before, at the latest when the operator's claim
-// has run out; an audit entry may be there already.
+// Settle settles a key in doubt, as its one owner meanwhile. A key that was freed
+// behind a step that is begun or done can be settled too: money may have moved, and
+// whoever should have answered for it has failed. It returns an *Error:
+//
+//   - CodeNotFound: there is no such key;
+//   - CodeNotInDoubt: an attempt is under way, or the key is settled already
+//     (completed keys never change);
+//   - CodeConfig: the settlement makes no sense, such as an answer that no handler
+//     would have had stored;
+//   - CodeStepChanged: its results contradict what is recorded, which is an alarm
+//     (EventContradiction);
+//   - CodeLeaseLost: somebody else took the key meanwhile;
+//   - CodeStoreUnavailable: anything else.
+//
+// When it fails, or crashes, on the way, the key is as before, or in doubt, at the
+// latest when the operator's claim has run out; an audit entry may be there already.
 func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	ops, ok := e.store.(OperatorStore)
 	if !ok {
@@ -100,7 +115,7 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 		return Record{}, errClosed()
 	}
 	defer e.pending.Done()
-	rec, found, err := e.store.Get(ctx, s.Key)
+	rec, found, err := e.Record(ctx, s.Key)
 	switch {
 	case err != nil:
 		return Record{}, notSettled("read key", err)
@@ -111,6 +126,9 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if err != nil {
 		return rec, e.settledBefore(ctx, rec, s, err)
 	}
+	if err := e.stillSo(ctx, s, rec, claim); err != nil {
+		return rec, errors.Join(err, e.restore(ctx, claim, rec))
+	}
 	entry := AuditEntry{Key: s.Key, Action: s.action(), Actor: s.Actor, Reason: s.Reason, Fence: claim.Record.Fence}
 	owner := claim.Record.Owner()
 	if err := ops.AddAudit(ctx, entry); err != nil {
@@ -119,11 +137,81 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if err := e.applySettlement(ctx, owner, s); err != nil {
 		return rec, e.leaveInDoubt(ctx, owner, rec, err)
 	}
-	settled, _, err := e.store.Get(ctx, s.Key)
+	settled, _, err := e.Record(ctx, s.Key)
 	if err != nil {
 		return rec, &Error{Code: CodeStoreUnavailable, Op: "read settled key", Hint: "it is settled; only reading it back failed", Err: err}
 	}
 	return settled, nil
+}
+
+// stillSo asks Settlement.If, and whether there is anything that the settlement
+// could be about.
+func (e *Engine) stillSo(ctx context.Context, s Settlement, rec Record, claim Claim) error {
+	steps, err := e.stepsOf(ctx, rec.Key)
+	if err != nil {
+		return notSettled("read steps", err)
+	}
+	if s.If != nil {
+		before := claim.Record
+		before.State = claim.From
+		if err := s.If(before, steps); err != nil {
+			return err
+		}
+	}
+	if err := e.settleable(ctx, claim.Record.Owner(), s.Results, steps); err != nil {
+		return err
+	}
+	open := slices.ContainsFunc(steps, func(s StepRecord) bool { return s.State == StepBegun })
+	done := slices.ContainsFunc(steps, func(s StepRecord) bool { return s.State == StepDone })
+	switch {
+	case claim.From == FailedRetryable && !open && !done:
+		return notInDoubt(rec)
+	case claim.From == FailedRetryable && !open && s.Applied == nil && len(s.Results) == 0:
+		return configError("Settlement", "says that nothing has happened, but the key's steps are done: recover it, or give its answer")
+	}
+	return nil
+}
+
+// stepsOf reads the steps of the key's present life; none where the store keeps
+// none.
+func (e *Engine) stepsOf(ctx context.Context, key Key) (steps []StepRecord, err error) {
+	store, ok := e.store.(StepStore)
+	if !ok || !e.store.Features().Steps {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.StoreTimeout)
+	defer cancel()
+	_, err = e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		steps, err = store.Steps(ctx, key)
+		return err
+	})
+	return steps, err
+}
+
+// Record reads a key's record, as long as Config.StoreTimeout at the most. false:
+// there is none, or it has expired.
+func (e *Engine) Record(ctx context.Context, key Key) (rec Record, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.StoreTimeout)
+	defer cancel()
+	_, err = e.repeat(ctx, func(ctx context.Context) error {
+		var err error
+		rec, found, err = e.store.Get(ctx, key)
+		return err
+	})
+	return rec, found, err
+}
+
+// restore leaves a key as it was before an operator's claim.
+func (e *Engine) restore(ctx context.Context, claim Claim, rec Record) error {
+	owner := claim.Record.Owner()
+	if claim.From != FailedRetryable {
+		return e.leaveInDoubt(ctx, owner, rec, nil)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StoreTimeout)
+	defer cancel()
+	_, err := e.store.Release(ctx, owner, rec.Reason)
+	return err
 }
 
 // leaveInDoubt gives an operator's claim back after a failure.
@@ -132,7 +220,12 @@ func (e *Engine) leaveInDoubt(ctx context.Context, owner Owner, rec Record, fail
 	if rec.State == InProgress {
 		reason = ReasonAbandoned
 	}
-	_, err := e.store.Park(context.WithoutCancel(ctx), ParkRequest{Owner: owner, Reason: reason})
+	if rec.State == FailedRetryable {
+		reason = ReasonGivenUp
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StoreTimeout)
+	defer cancel()
+	_, err := e.store.Park(ctx, ParkRequest{Owner: owner, Reason: reason})
 	return errors.Join(failure, err)
 }
 
@@ -156,13 +249,15 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 	if rec.Abandon == AbandonResume {
 		req.Abandon = AbandonResume // its steps say how far it came
 	}
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.StoreTimeout)
+	defer cancel()
 	if rec.State == InProgress {
 		_, err := e.store.Park(ctx, ParkRequest{Owner: rec.Owner(), Reason: ReasonAbandoned, LeaseOver: true})
 		if err != nil {
 			return Claim{}, notSettled("park key", err)
 		}
 	}
-	if rec.State == FailedRetryable {
+	if rec.State == FailedRetryable && rec.Abandon != AbandonResume {
 		return Claim{}, notInDoubt(rec)
 	}
 	var claim Claim
@@ -177,8 +272,11 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 	switch {
 	case !claim.Verdict.Owns():
 		return Claim{}, notInDoubt(claim.Record)
-	case claim.From != InDoubt && claim.From != InProgress:
+	case claim.From != InDoubt && claim.From != InProgress && claim.From != FailedRetryable:
 		return Claim{}, errors.Join(notInDoubt(rec), e.giveBack(ctx, claim))
+	case claim.From == FailedRetryable && rec.State != FailedRetryable:
+		// It was settled since it was read.
+		return Claim{}, errors.Join(notInDoubt(claim.Record), e.giveBack(ctx, claim))
 	}
 	return claim, nil
 }
@@ -186,11 +284,19 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 // settledBefore is why a key cannot be settled. Results that contradict how it was
 // settled before are an alarm, not merely too late.
 func (e *Engine) settledBefore(ctx context.Context, rec Record, s Settlement, refusal error) error {
-	store, ok := e.store.(StepStore)
-	if !ok || len(s.Results) == 0 || CodeOf(refusal) != CodeNotInDoubt {
+	if CodeOf(refusal) != CodeNotInDoubt {
 		return refusal
 	}
-	steps, err := store.Steps(ctx, rec.Key)
+	if s.Applied != nil && rec.State == FailedRetryable && strings.HasPrefix(rec.Reason, settledNotApplied) {
+		e.cfg.Observer.Observe(ctx, Event{
+			Kind: EventContradiction, Op: rec.Operation, Operation: rec.Key.Operation(), Fence: rec.Fence, Attempt: rec.Attempt,
+			Reason: "the key was settled as not applied, and is now said to have been applied",
+		})
+	}
+	if len(s.Results) == 0 {
+		return refusal
+	}
+	steps, err := e.stepsOf(ctx, rec.Key)
 	if err != nil {
 		return notSettled("read steps", err)
 	}
@@ -199,6 +305,9 @@ func (e *Engine) settledBefore(ctx context.Context, rec Record, s Settlement, re
 	}
 	return refusal
 }
+
+// settledNotApplied begins the reason of a key that an operator has freed.
+const settledNotApplied = "settled as not applied: "
 
 func notInDoubt(rec Record) *Error {
 	hint := "the key is " + string(rec.State) + ": there is nothing to settle"
@@ -223,7 +332,7 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 	err := e.insist(ctx, func(ctx context.Context) error {
 		var err error
 		if s.Applied == nil {
-			held, err = e.store.Release(ctx, owner, "settled as not applied: "+s.Reason)
+			held, err = e.store.Release(ctx, owner, settledNotApplied+s.Reason)
 			return err
 		}
 		settled, err := e.store.Complete(ctx, owner, *s.Applied)
@@ -246,27 +355,28 @@ func (e *Engine) applyResults(ctx context.Context, owner Owner, s Settlement) er
 	if !ok {
 		return configError("store", "%s keeps no steps", e.store.Features().Name)
 	}
-	steps, err := store.Steps(ctx, owner.Key)
-	if err != nil {
-		return notSettled("read steps", err)
-	}
-	if err := e.settleable(ctx, owner, s.Results, steps); err != nil {
-		return err
-	}
 	for _, r := range s.Results {
-		held, err := store.EndStep(ctx, owner, StepEnd{Name: r.Name, Occurrence: r.Occurrence, State: StepDone, Result: r.Result})
-		if err := mustHold(held, err); err != nil {
+		err := e.held(ctx, func(ctx context.Context) (bool, error) {
+			return store.EndStep(ctx, owner, StepEnd{Name: r.Name, Occurrence: r.Occurrence, State: StepDone, Result: r.Result})
+		})
+		if err != nil {
 			return err
 		}
 	}
-	if steps, err = store.Steps(ctx, owner.Key); err != nil {
+	steps, err := e.stepsOf(ctx, owner.Key)
+	if err != nil {
 		return notSettled("read steps", err)
 	}
 	begun := func(s StepRecord) bool { return s.State == StepBegun }
 	if slices.ContainsFunc(steps, begun) {
-		return mustHold(e.store.Park(ctx, ParkRequest{Owner: owner, Reason: ReasonUnfinishedStep}))
+		return e.held(ctx, func(ctx context.Context) (bool, error) {
+			return e.store.Park(ctx, ParkRequest{Owner: owner, Reason: ReasonUnfinishedStep})
+		})
 	}
-	if err := mustHold(e.store.Release(ctx, owner, "settled: "+s.Reason+","+ReasonBehindStep)); err != nil {
+	err = e.held(ctx, func(ctx context.Context) (bool, error) {
+		return e.store.Release(ctx, owner, "settled: "+s.Reason+","+ReasonBehindStep)
+	})
+	if err != nil {
 		return err
 	}
 	e.requeue(ctx, owner.Key)
@@ -321,6 +431,17 @@ func (e *Engine) endUnfinished(ctx context.Context, store StepStore, owner Owner
 		}
 	}
 	return nil
+}
+
+// held insists on a settlement's write, which its owner must still be allowed.
+func (e *Engine) held(ctx context.Context, write func(ctx context.Context) (bool, error)) error {
+	var held bool
+	err := e.insist(ctx, func(ctx context.Context) error {
+		var err error
+		held, err = write(ctx)
+		return err
+	})
+	return mustHold(held, err)
 }
 
 func mustHold(held bool, err error) error {

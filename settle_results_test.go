@@ -46,8 +46,21 @@ func blind(p *provider, names ...string) onlyonce.HandlerFunc {
 // doubt leaves key k in doubt behind steps whose replies are all lost.
 func (w *world) doubt(t *testing.T, p *provider, names ...string) {
 	t.Helper()
-	p.lose = len(names)
-	_, err := w.Steps(t.Context(), charge(), kept("k", "x"), blind(p, names...))
+	p.lose = 1
+	_, err := w.Steps(t.Context(), charge(), kept("k", "x"), func(ctx context.Context) (onlyonce.Answer, error) {
+		answer, err := blind(p, names[0])(ctx)
+		for _, name := range names[1:] {
+			// No handler comes this far today: one of an earlier version did.
+			e := p.effect(name)
+			held, beginErr := w.mem.BeginStep(ctx, onlyonce.AttemptFrom(ctx).Owner(), onlyonce.Intent{
+				Name: name, Provider: e.Provider, Request: e.Request, DerivedKey: "k", Reference: "r",
+			})
+			if !held || beginErr != nil {
+				t.Errorf("begin step %s: %v, %v", name, held, beginErr)
+			}
+		}
+		return answer, err
+	})
 	wantCode(t, err, onlyonce.CodeOutcomeUnknown)
 }
 
@@ -139,7 +152,7 @@ func TestSettleOneResultOfTwo(t *testing.T) {
 	}
 	res, err := w.Steps(t.Context(), charge(), kept("k", "x"), blind(p, "reserve", "charge"))
 	wantResult(t, res, err, onlyonce.Executed, "re_1, ch_2")
-	p.wantSends(t, 2)
+	p.wantSends(t, 1)
 }
 
 // X3: results that nobody waits for are refused, and the key is as before.
@@ -269,8 +282,12 @@ func TestOperatorDiesBehindTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := newWorld(t, nil), newProvider()
 		w.doubt(t, p, "charge")
-		down := storefault.Fault{Before: storefault.ErrDown}
-		operator := worldOn(t, w.mem, storefault.Script(faults{storefault.Release: {down}, storefault.Park: {down}}), onlyonce.Config{})
+		operator := worldOn(t, w.mem, func(m storefault.Method, _ onlyonce.Key) storefault.Fault {
+			if m == storefault.Release || m == storefault.Park {
+				return storefault.Fault{Before: storefault.ErrDown}
+			}
+			return storefault.Fault{}
+		}, onlyonce.Config{})
 		_, err := operator.Settle(t.Context(), found(result("charge", "ch_77")))
 		wantCode(t, err, onlyonce.CodeStoreUnavailable)
 		if rec := w.record(t, "k"); rec.State != onlyonce.InProgress || rec.Abandon != onlyonce.AbandonResume {
@@ -293,6 +310,7 @@ func TestSettleByResultsFails(t *testing.T) {
 	for name, script := range map[string]faults{
 		"reading the steps":       {storefault.Steps: {down}},
 		"reading them afterwards": {storefault.Steps: {{}, down}},
+		"writing the audit":       {storefault.AddAudit: {down}},
 		"recording the result":    {storefault.EndStep: {down}},
 		"freeing the key":         {storefault.Release: {down}},
 		"asking for a turn":       {storefault.Requeue: {down}},
@@ -303,9 +321,10 @@ func TestSettleByResultsFails(t *testing.T) {
 			w.doubt(t, p, "charge")
 			operator := worldOn(t, w.mem, storefault.Script(script), onlyonce.Config{})
 			_, err := operator.Settle(t.Context(), found(result("charge", "ch_77")))
-			if _, harmless := script[storefault.Requeue]; harmless {
+			insisted := script[storefault.EndStep] != nil || script[storefault.Release] != nil
+			if harmless := script[storefault.Requeue] != nil; harmless || insisted {
 				if err != nil {
-					t.Errorf("its turn comes anyway: %v", err)
+					t.Errorf("its turn comes anyway, and its writes are insisted on: %v", err)
 				}
 			} else {
 				if wantCode(t, err, onlyonce.CodeStoreUnavailable); !errors.Is(err, storefault.ErrDown) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -60,8 +61,27 @@ type sendingKey struct{}
 // SendingFrom is the send that a context belongs to, for transports: the one
 // that Effect.Send was given. false outside of Effect.Send.
 func SendingFrom(ctx context.Context) (Sending, bool) {
-	s, ok := ctx.Value(sendingKey{}).(Sending)
-	return s, ok
+	s, ok := ctx.Value(sendingKey{}).(*sendingValue)
+	if !ok || s == nil {
+		return Sending{}, false
+	}
+	return s.Sending, true
+}
+
+// sendingValue is one call of Effect.Send.
+type sendingValue struct {
+	Sending
+	notes sync.Map
+}
+
+// SendNotes is where transports note what they know of one call of Effect.Send, by
+// keys of their own types: several of them may be used in it. nil outside of one.
+func SendNotes(ctx context.Context) *sync.Map {
+	s, ok := ctx.Value(sendingKey{}).(*sendingValue)
+	if !ok || s == nil {
+		return nil
+	}
+	return &s.notes
 }
 
 // NotAppliedError marks an error of Send as the provider's documented word that
@@ -72,8 +92,8 @@ func NotAppliedError(err error) error { return &notAppliedError{err} }
 // no effect over all its sends. The refusal of a later send is a cause of doubt,
 // not such a proof.
 func IsNotApplied(err error) bool {
-	marked, ok := errors.AsType[*notAppliedError](err)
-	if !ok {
+	marked := proofIn(err)
+	if marked == nil {
 		return false
 	}
 	outer, _ := errors.AsType[*Error](err)
@@ -82,6 +102,49 @@ func IsNotApplied(err error) bool {
 }
 
 type notAppliedError struct{ error }
+
+// proofIn finds the mark of NotAppliedError. Of several errors that were joined each
+// must bear it: one that is not marked may be of a send that had an effect.
+func proofIn(err error) *notAppliedError {
+	if marked, ok := err.(*notAppliedError); ok { //nolint:errorlint // each link is looked at
+		return marked
+	}
+	switch e := err.(type) { //nolint:errorlint // each link is looked at
+	case interface{ Unwrap() error }:
+		return proofIn(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		var marked *notAppliedError
+		for _, branch := range e.Unwrap() {
+			if marked = proofIn(branch); marked == nil {
+				return nil
+			}
+		}
+		return marked
+	default:
+		return nil
+	}
+}
+
+// Refusal is what a provider has said when it refused, recorded with the step: a
+// handler that went on from there, to another provider say, gets the same again
+// when it is resumed. Send returns it inside NotAppliedError.
+type Refusal struct {
+	// Result is the refusal in the words of the caller of Call.
+	Result []byte
+	// Err is the provider's error; nil when it was recorded by an earlier run.
+	Err error
+}
+
+// Error says that the provider refused.
+func (r *Refusal) Error() string {
+	if r.Err == nil {
+		return "refused when it was tried before"
+	}
+	return r.Err.Error()
+}
+
+// Unwrap returns Err.
+func (r *Refusal) Unwrap() error { return r.Err }
 
 func (n *notAppliedError) Unwrap() error { return n.error }
 
@@ -186,7 +249,11 @@ func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, err
 		if next, on := c.a.wentOn(); on {
 			// The run that recorded it took this for an answer: sending now
 			// could have a second effect beside that of what came after it.
-			return nil, NotAppliedError(fmt.Errorf("step %v had no effect when it was tried, and step %v was begun after it", c.id, next))
+			err := fmt.Errorf("step %v had no effect when it was tried, and step %v was begun after it", c.id, next)
+			if len(prior.Result) > 0 {
+				err = fmt.Errorf("%w: %w", err, &Refusal{Result: prior.Result})
+			}
+			return nil, NotAppliedError(err)
 		}
 		return c.send(ctx, prior.Epoch+1)
 	case StepBegun:
@@ -200,11 +267,14 @@ func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, err
 		if _, err := c.end(ctx, StepNotApplied, nil); err != nil {
 			return nil, err
 		}
-		return c.send(ctx, prior.Epoch+1)
+		return c.resume(ctx, c.a.recorded(c.id))
 	case checkUnknown:
 		if errors.Is(err, ErrOutcomeUnknown) {
 			return nil, c.unknown(err)
 		}
+	}
+	if _, on := c.a.wentOn(); on {
+		return nil, c.unknown(err) // beside what came after it, sending could have a second effect
 	}
 	// The provider's memory is counted from the first send, as long as it may
 	// have been on its way, plus the time this send may still take.
@@ -254,7 +324,11 @@ func (c *effectCall) sendWithin() time.Duration { return c.a.leaseLeft() }
 func (c *effectCall) send(ctx context.Context, epoch int) ([]byte, error) {
 	result, err := c.transmit(ctx, epoch, c.sending(epoch))
 	if isNotApplied(err) {
-		if _, err := c.end(ctx, StepNotApplied, nil); err != nil {
+		var said []byte
+		if refusal, ok := errors.AsType[*Refusal](err); ok {
+			said = refusal.Result
+		}
+		if _, err := c.end(ctx, StepNotApplied, said); err != nil {
 			return nil, err
 		}
 	}
@@ -283,7 +357,7 @@ func (c *effectCall) transmit(ctx context.Context, epoch int, s Sending) ([]byte
 		return nil, c.unknown(context.Cause(ctx))
 	}
 	s.Deadline = deadline
-	result, err := c.Send(context.WithValue(ctx, sendingKey{}, s), s)
+	result, err := c.Send(context.WithValue(ctx, sendingKey{}, &sendingValue{Sending: s}), s)
 	switch {
 	case err == nil:
 		return c.end(ctx, StepDone, result)
@@ -294,10 +368,7 @@ func (c *effectCall) transmit(ctx context.Context, epoch int, s Sending) ([]byte
 	}
 }
 
-func isNotApplied(err error) bool {
-	_, ok := errors.AsType[*notAppliedError](err)
-	return ok
-}
+func isNotApplied(err error) bool { return proofIn(err) != nil }
 
 // begin commits the intent and notes it as unfinished.
 func (c *effectCall) begin(ctx context.Context, intent Intent) error {

@@ -3,6 +3,7 @@ package onlyonce
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // stepID names a step within a run.
@@ -34,6 +35,8 @@ type stepLog struct {
 	running bool
 	// changed says why the handler no longer fits; empty: it does.
 	changed string
+	// uncertain: a step in the store may have been committed, or not.
+	uncertain bool
 }
 
 // next takes the turn of the next step with this name.
@@ -67,6 +70,16 @@ func (l *stepLog) leftOut() (stepID, bool) {
 	return stepID{}, false
 }
 
+// open is a begun step before the one that is asked for; false if there is none.
+func (l *stepLog) open(id stepID) (stepID, bool) {
+	for other, s := range l.byID {
+		if other != id && s.State == StepBegun && !slices.Contains(l.ahead, other) {
+			return other, true
+		}
+	}
+	return stepID{}, false
+}
+
 // has tells whether a step is in one of the states.
 func (l *stepLog) has(state StepState) bool {
 	for _, s := range l.byID {
@@ -92,6 +105,12 @@ func (a *Attempt) enter(name string) (stepID, *StepRecord, error) {
 	id, prior := a.log.next(name)
 	if a.log.changed != "" {
 		return id, nil, a.stepsChanged()
+	}
+	if open, ok := a.log.open(id); ok {
+		return id, nil, &Error{
+			Code: CodeOutcomeUnknown, Op: "begin step " + name, Operation: a.owner.Key.Operation(),
+			Hint: fmt.Sprintf("what became of step %v is not known: return its error, nothing may be done behind it", open),
+		}
 	}
 	a.log.running = true
 	return id, prior, nil
@@ -136,10 +155,24 @@ func (a *Attempt) answering() error {
 	if id, left := a.log.leftOut(); left && a.log.changed == "" {
 		a.log.changed = fmt.Sprintf("step %v is recorded, and the handler has answered without it", id)
 	}
-	if a.log.changed != "" {
+	switch {
+	case a.log.changed != "":
 		return a.stepsChanged()
+	case a.log.uncertain:
+		return &Error{Code: CodeOutcomeUnknown, Op: "answer", Operation: a.owner.Key.Operation(), Hint: reasonUncertainStep}
 	}
 	return nil
+}
+
+// reasonUncertainStep is why an answer is not taken from a run whose step in the
+// store may have been committed: the next run finds out.
+const reasonUncertainStep = "whether a step in the store was committed is not known"
+
+// doubtCommit notes that a step in the store may stand.
+func (a *Attempt) doubtCommit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.log.uncertain = true
 }
 
 func (a *Attempt) note(id stepID, s *StepRecord) {
@@ -160,10 +193,11 @@ func (a *Attempt) result(id stepID) ([]byte, bool) {
 }
 
 // recorded is what is known of a step that has begun.
-func (a *Attempt) recorded(id stepID) StepRecord {
+func (a *Attempt) recorded(id stepID) *StepRecord {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return *a.log.byID[id]
+	s := *a.log.byID[id]
+	return &s
 }
 
 func (a *Attempt) ended(id stepID, state StepState, result []byte) {

@@ -3,6 +3,7 @@ package onlyonce_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -396,7 +397,9 @@ func TestIsNotApplied(t *testing.T) {
 		"nothing":            {nil, false},
 		"any error":          {errLost, false},
 		"marked":             {onlyonce.NotAppliedError(errLost), true},
-		"marked and wrapped": {errors.Join(errBehind, onlyonce.NotAppliedError(errLost)), true},
+		"marked and wrapped": {fmt.Errorf("charge card: %w", onlyonce.NotAppliedError(errLost)), true},
+		"beside another":     {errors.Join(errBehind, onlyonce.NotAppliedError(errLost)), false},
+		"both are marked":    {errors.Join(onlyonce.NotAppliedError(errBehind), onlyonce.NotAppliedError(errLost)), true},
 		"marked with a code": {onlyonce.NotAppliedError(coded), true},
 		"the cause of doubt": {&onlyonce.Error{Code: onlyonce.CodeOutcomeUnknown, Err: onlyonce.NotAppliedError(errLost)}, false},
 		"a coded one too":    {&onlyonce.Error{Code: onlyonce.CodeOutcomeUnknown, Err: onlyonce.NotAppliedError(coded)}, false},

@@ -91,6 +91,7 @@ func (a *Attempt) runTxStep(ctx context.Context, id stepID, commit func(ctx cont
 	switch {
 	case err != nil && uncertain:
 		// It may stand. Whoever comes next finds out; nothing left the store.
+		a.doubtCommit()
 		return nil, unavailable("commit step "+id.name, err)
 	case err != nil:
 		return nil, err

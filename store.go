@@ -102,7 +102,8 @@ type ClaimRequest struct {
 	// nothing. At most one key of the scope holds a resource (rule C12): from
 	// its claim until it is completed or freed. A key that is freed behind a
 	// step that is begun or done holds on, since money may have moved. A resumed
-	// life keeps the resource it has where this is empty.
+	// life that has a resource keeps it, whatever this says: a deploy that names it
+	// otherwise must not let it go.
 	Resource string
 	// Keep is what somebody else needs to run the operation again without its
 	// caller (rule D6); nil: nothing is kept. It is kept until the key is
@@ -374,7 +375,8 @@ type RecoveryStore interface {
 	// Due gives keys whose turn has come for at least DueRequest.Grace, those
 	// longest due first, and puts their next turn off, in one atomic step: of
 	// several recoverers each key goes to one. A key that somebody is just
-	// working on is passed over.
+	// working on is passed over. None given means that none was found due, if need
+	// be in a bounded part of what is there: the next look goes on.
 	Due(ctx context.Context, req DueRequest) ([]Due, error)
 	// Kept reads what was kept with the key's present life; false if nothing
 	// is.
@@ -386,8 +388,10 @@ type RecoveryStore interface {
 
 // DueRequest asks for keys that are due.
 type DueRequest struct {
-	// Limit is how many to give at most.
+	// Limit is how many to give at most; positive.
 	Limit int
+	// Operations are those whose keys are given; nil: all. Others keep their turns.
+	Operations []string
 	// Grace is how long their turn must have been due.
 	Grace time.Duration
 	// Pause is between the first turn of a key and its second, twice as long

@@ -14,12 +14,15 @@ func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Du
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if req.Limit <= 0 {
+		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "look for keys that are due", Hint: "DueRequest.Limit must be positive"}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	var rows []*row
 	for _, r := range s.records {
-		if s.isDue(r, now.Add(-req.Grace)) {
+		if s.isDue(r, now.Add(-req.Grace)) && (req.Operations == nil || slices.Contains(req.Operations, r.Operation)) {
 			rows = append(rows, r)
 		}
 	}

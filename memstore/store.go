@@ -175,7 +175,7 @@ func (s *Store) judge(req onlyonce.ClaimRequest) (onlyonce.Claim, *row) {
 		return claim, nil
 	}
 	resource := req.Resource
-	if verdict == onlyonce.Resumed && resource == "" {
+	if verdict == onlyonce.Resumed && old.Resource != "" {
 		resource = old.Resource
 	}
 	if holder := s.heldBy(req.Key, resource); holder != nil {

@@ -27,7 +27,7 @@ func (t *Transport) callOf(req *http.Request) *call {
 	c.free, _ = ctx.Value(withoutKey{}).(bool)
 	sending, ok := onlyonce.SendingFrom(ctx)
 	if ok && c.attempt != nil && c.effect() {
-		c.sending, c.send = sending, t.sendOf(c.attempt, sending.Key)
+		c.sending, c.send = sending, sendOf(ctx)
 	}
 	return c
 }

@@ -1,9 +1,8 @@
 package oncecall
 
 import (
-	"runtime"
+	"context"
 	"sync"
-	"weak"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -55,32 +54,16 @@ func (s *send) none() bool {
 	return s.left == 0
 }
 
-// sendID names an Effect.Send: within an attempt each has a derived key of its own.
-// The pointer is weak, so that nothing is remembered longer than the attempt lives.
-type sendID struct {
-	attempt weak.Pointer[onlyonce.Attempt]
-	key     string
-}
+// sendNote is where the send of a context is noted: all transports that are used in
+// one Effect.Send share it.
+type sendNote struct{}
 
-// sendOf is what is known of the Effect.Send with the derived key.
-func (t *Transport) sendOf(a *onlyonce.Attempt, key string) *send {
-	id := sendID{weak.Make(a), key}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s, ok := t.sends[id]; ok {
-		return s
+// sendOf is what is known of the Effect.Send that a context belongs to.
+func sendOf(ctx context.Context) *send {
+	notes := onlyonce.SendNotes(ctx)
+	if notes == nil {
+		return &send{}
 	}
-	if t.sends == nil {
-		t.sends = make(map[sendID]*send)
-	}
-	s := &send{}
-	t.sends[id] = s
-	runtime.AddCleanup(a, t.forget, id)
-	return s
-}
-
-func (t *Transport) forget(id sendID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.sends, id)
+	s, _ := notes.LoadOrStore(sendNote{}, &send{})
+	return s.(*send) //nolint:forcetypeassert // the key is this package's own
 }

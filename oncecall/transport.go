@@ -29,10 +29,9 @@ type Transport struct {
 	// All other rules hold.
 	Keyless bool
 
-	mu    sync.Mutex
-	own   *http.Transport
-	sends map[sendID]*send
-	now   func() time.Time // nil: the process's clock
+	mu  sync.Mutex
+	own *http.Transport
+	now func() time.Time // nil: the process's clock
 }
 
 // NewClient makes a client that follows no redirect, since 307 and 308 would send

@@ -69,7 +69,7 @@ func (c *call) lookUpKey(authorize func(r *http.Request, record onlyonce.Record)
 		return keyState{}, err
 	}
 	c.scope = scope
-	rec, found, err := g.engine.Store().Get(c.r.Context(), key)
+	rec, found, err := g.engine.Record(c.r.Context(), key)
 	switch {
 	case err != nil:
 		return keyState{}, &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: "look key up", Operation: key.Operation(), Err: err}

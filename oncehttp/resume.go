@@ -14,8 +14,9 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// keptRequest is the form in which a request lies in the store (rule D6). It
-// holds no credential. Fields are only ever added: a request that an older
+// keptRequest is the form in which a request lies in the store (rule D6). Of its
+// headers none is kept that is a credential; the query is kept as it was sent, since
+// the request is told by it. Fields are only ever added: a request that an older
 // deploy kept must be read by a newer one.
 type keptRequest struct {
 	Version int    `json:"version"`
@@ -39,14 +40,20 @@ func keptHeaders(lists ...[]string) ([]string, error) {
 	for _, list := range lists {
 		for _, name := range list {
 			name = http.CanonicalHeaderKey(name)
-			switch name {
-			case "Authorization", "Cookie", "Proxy-Authorization":
-				return nil, configError("StepsRoute.RequestHeaders", name+" is a credential and must not be kept")
+			if credential(name) {
+				return nil, configError("StepsRoute.RequestHeaders", name+" looks like a credential, which must not be kept")
 			}
 			names = append(names, name)
 		}
 	}
 	return names, nil
+}
+
+// credential tells whether a header's name is that of a credential.
+func credential(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc([]string{"authorization", "cookie", "api-key", "apikey", "token", "secret", "password", "signature"},
+		func(part string) bool { return strings.Contains(name, part) })
 }
 
 // keepRequest is the request as it is kept; nil where it is not.

@@ -417,13 +417,13 @@ func TestRecoverableConfiguration(t *testing.T) {
 			_, err := oncehttp.Steps(s.guard, s.recoverable())
 			return err
 		},
-		"Authorization is a credential": func(s *service) error {
+		"Authorization looks like a credential": func(s *service) error {
 			r := s.recoverable()
 			r.RequestHeaders = []string{"authorization"}
 			_, err := oncehttp.Steps(s.guard, r)
 			return err
 		},
-		"Cookie is a credential": func(s *service) error {
+		"Cookie looks like a credential": func(s *service) error {
 			r := s.recoverable()
 			r.RequestHeaders = []string{"X-Channel", "cookie"}
 			_, err := oncehttp.Steps(s.guard, r)

@@ -56,7 +56,7 @@ type effect struct {
 func call(ctx context.Context, t Traits, e effect) (Outcome, error) {
 	raw, err := onlyonce.Call(ctx, onlyonce.Effect{
 		Name: e.name, Provider: t.Name, Request: e.body, Memory: t.Memory, Visible: t.Visible,
-		Send:  func(ctx context.Context, s onlyonce.Sending) ([]byte, error) { return encoded(e.send(ctx, s)) },
+		Send:  func(ctx context.Context, s onlyonce.Sending) ([]byte, error) { return recorded(e.send(ctx, s)) },
 		Check: e.check(t),
 	})
 	if err != nil {
@@ -93,6 +93,20 @@ func (e effect) check(t Traits) func(ctx context.Context, s onlyonce.Sending) ([
 	}
 }
 
+// recorded is what the step keeps of a send: its outcome, or the refusal, so that a
+// handler which went on from there is told the same again.
+func recorded(out Outcome, err error) ([]byte, error) {
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok || !onlyonce.IsNotApplied(err) {
+		return encoded(out, err)
+	}
+	said, encodeErr := encoded(Outcome{Status: Refused, Code: refused.Code, Message: refused.Message}, nil)
+	if encodeErr != nil {
+		return nil, err
+	}
+	return nil, onlyonce.NotAppliedError(&onlyonce.Refusal{Result: said, Err: err})
+}
+
 func encoded(out Outcome, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -106,8 +120,9 @@ func refusal(err error) (Outcome, error) {
 	if !onlyonce.IsNotApplied(err) {
 		return Outcome{}, err
 	}
-	if e, ok := errors.AsType[*RefusedError](err); ok {
-		return Outcome{Status: Refused, Code: e.Code, Message: e.Message}, nil
+	var out Outcome
+	if e, ok := errors.AsType[*onlyonce.Refusal](err); ok && json.Unmarshal(e.Result, &out) == nil && out.Status == Refused {
+		return out, nil
 	}
 	return Outcome{}, err
 }
