@@ -22,6 +22,7 @@ func recoveryRules() []rule {
 		{"X1_a_claim_brings_no_turn_nearer", "the recoverer's own claim would undo the pause before the next turn", checkDueAfterClaim},
 		{"X1_each_key_goes_to_one_recoverer", "two recoverers were given the same turn of a key", checkDueRace},
 		{"X1_those_longest_due_come_first", "old work waits behind new work", checkDueOrder},
+		{"X1_other_operations_keep_their_turns", "a program spent the turns of operations that it does not know", checkDueOperations},
 		{"X1_requeue_begins_again", "what an operator asked for did not come", checkRequeue},
 		{"X1_what_is_settled_keeps_no_request", "the request of a settled key is still kept", checkKeptNoLonger},
 	}
@@ -227,6 +228,40 @@ func checkDueOrder(t *testing.T, b *bench) {
 	}
 	if got := valuesOf(b.due(t, 2)); got != "b" {
 		t.Errorf("due %q, want b", got)
+	}
+}
+
+func checkDueOperations(t *testing.T, b *bench) {
+	for _, v := range []string{"POST /charges", "POST /refunds"} {
+		req := keeping(v)
+		req.Operation = v
+		b.want(t, req, onlyonce.Won)
+	}
+	b.clock.Advance(lease + dueGrace)
+	for _, ask := range []struct {
+		operations []string
+		want       string
+	}{
+		{[]string{}, ""},
+		{[]string{"POST /orders"}, ""},
+		{[]string{"POST /refunds", "POST /orders"}, "POST /refunds"},
+		{nil, "POST /charges"},
+	} {
+		due, err := b.recovery().Due(b.ctx, onlyonce.DueRequest{Limit: 10, Grace: dueGrace, Pause: duePause, MaxPause: dueMost, Operations: ask.operations})
+		if got := valuesOf(due); err != nil || got != ask.want {
+			t.Errorf("due of %q: %q, %v; want %q", ask.operations, got, err, ask.want)
+		}
+		for _, d := range due {
+			if d.Turn != 1 {
+				t.Errorf("turn %d of %s, want the first", d.Turn, d.Record.Operation)
+			}
+		}
+	}
+	for _, limit := range []int{0, -1} {
+		_, err := b.recovery().Due(b.ctx, onlyonce.DueRequest{Limit: limit, Grace: dueGrace, Pause: duePause, MaxPause: dueMost})
+		if onlyonce.CodeOf(err) != onlyonce.CodeConfig {
+			t.Errorf("a limit of %d: %v", limit, err)
+		}
 	}
 }
 

@@ -196,6 +196,15 @@ func checkResourceResumed(t *testing.T, b *bench) {
 		t.Errorf("after a takeover: resource %q, holds %v", rec.Resource, rec.Holds)
 	}
 	b.want(t, on("r", "two"), onlyonce.ResourceBusy)
+	// Nor does a deploy that names it otherwise let it go.
+	b.clock.Advance(lease)
+	renamed := again(one)
+	renamed.Resource = "q"
+	b.want(t, on("q", "three"), onlyonce.Won)
+	if rec := b.want(t, renamed, onlyonce.Resumed).Record; rec.Resource != "r" || !rec.Holds {
+		t.Errorf("after a takeover under another name: resource %q, holds %v", rec.Resource, rec.Holds)
+	}
+	b.want(t, on("r", "two"), onlyonce.ResourceBusy)
 }
 
 // sweepAll is a sweep of whatever is due.

@@ -127,8 +127,8 @@ func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c conte
 		}
 		return claim, true, nil
 	}
-	if verdict == onlyonce.Resumed && req.Resource == "" && old.Resource != "" {
-		req.Resource = old.Resource
+	if verdict == onlyonce.Resumed && old.Resource != "" && req.Resource != old.Resource {
+		req.Resource, at.holder = old.Resource, nil
 		if !old.Holds { // it let go of it, so another may have it
 			again, err := s.see(ctx, c, req.Key, req.Resource)
 			if err != nil {

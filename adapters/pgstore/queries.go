@@ -329,17 +329,18 @@ const aCall = `(SELECT count(*) FROM {s}onlyonce_steps s
 		WHERE s.digest = k.digest AND s.origin = k.origin AND s.state IN (1, 2) AND s.provider <> $2::text) > 0`
 
 // dueWindow begins the statements about what is due: what the clock showed $3 ago,
-// and how far the first $4 entries of the index reach that were due by then. No
-// statement looks at more than these.
+// and how far the first $4 entries of the index reach that were due by then and are
+// of the operations $5 (NULL: all). No statement looks at more than these.
 const dueWindow = `
 WITH c AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 grace AS MATERIALIZED (SELECT now - $3::bigint * interval '1 microsecond' AS past FROM c),
 reach AS MATERIALIZED (SELECT max(w.due_at) AS upto FROM (
-	SELECT due_at FROM {s}onlyonce_keys WHERE due_at <= (SELECT past FROM grace) ORDER BY due_at LIMIT $4::bigint) w)`
+	SELECT due_at FROM {s}onlyonce_keys WHERE due_at <= (SELECT past FROM grace) AND ($5::text[] IS NULL OR operation = ANY ($5::text[]))
+	ORDER BY due_at LIMIT $4::bigint) w)`
 
-// nextTurn is when the next turn of row k comes: $6 after its first, twice as long
-// after each other one, at most $7. Floating point is exact for such numbers.
-const nextTurn = `(SELECT now FROM c) + least($6::float8 * power(2, least(coalesce(k.turn, 0), 60)), $7::float8) * interval '1 microsecond'`
+// nextTurn is when the next turn of row k comes: $7 after its first, twice as long
+// after each other one, at most $8. Floating point is exact for such numbers.
+const nextTurn = `(SELECT now FROM c) + least($7::float8 * power(2, least(coalesce(k.turn, 0), 60)), $8::float8) * interval '1 microsecond'`
 
 // giveTurns gives keys whose turn has come and puts the next one off. Rows that
 // somebody is just working on are passed by: what one recoverer is given no other
@@ -347,10 +348,10 @@ const nextTurn = `(SELECT now FROM c) + least($6::float8 * power(2, least(coales
 const giveTurns = dueWindow + `,
 due AS MATERIALIZED (
 	SELECT k.digest, k.due_at AS was FROM {s}onlyonce_keys k
-	WHERE k.due_at <= (SELECT upto FROM reach) AND (k.state = 4
+	WHERE k.due_at <= (SELECT upto FROM reach) AND ($5::text[] IS NULL OR k.operation = ANY ($5::text[])) AND (k.state = 4
 		OR (k.state = 1 AND k.lease_end <= (SELECT past FROM grace))
 		OR (k.state = 3 AND k.expires_at > (SELECT now FROM c) AND ` + aCall + `))
-	ORDER BY k.due_at LIMIT $5::bigint FOR NO KEY UPDATE OF k SKIP LOCKED),
+	ORDER BY k.due_at LIMIT $6::bigint FOR NO KEY UPDATE OF k SKIP LOCKED),
 given AS (
 	UPDATE {s}onlyonce_keys k SET turn = coalesce(k.turn, 0) + 1, turn_at = ` + nextTurn + `, due_at = ` + nextTurn + `
 	WHERE k.digest = ANY (ARRAY (SELECT digest FROM due))
@@ -365,7 +366,7 @@ SELECT ` + keyColumns + `, (SELECT now FROM c), keep, turn FROM given JOIN due U
 const putOff = dueWindow + `,
 idle AS MATERIALIZED (
 	SELECT k.digest FROM {s}onlyonce_keys k
-	WHERE k.due_at <= (SELECT upto FROM reach) AND k.state <> 4
+	WHERE k.due_at <= (SELECT upto FROM reach) AND ($5::text[] IS NULL OR k.operation = ANY ($5::text[])) AND k.state <> 4
 		AND NOT (k.state = 1 AND k.lease_end <= (SELECT past FROM grace))
 		AND NOT (k.state = 3 AND k.expires_at > (SELECT now FROM c) AND ` + aCall + `)
 	ORDER BY k.due_at LIMIT $4::bigint FOR NO KEY UPDATE OF k SKIP LOCKED),

@@ -47,7 +47,7 @@ func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Du
 
 // dueArgs are the first parameters of the statements about what is due.
 func (s *Store) dueArgs(req onlyonce.DueRequest, more ...any) []any {
-	return append([]any{s.now(), onlyonce.ProviderStore, micros(req.Grace), int64(req.Limit) + dueWindowRows}, more...)
+	return append([]any{s.now(), onlyonce.ProviderStore, micros(req.Grace), int64(req.Limit) + dueWindowRows, req.Operations}, more...)
 }
 
 // giveTurns gives what is due in one window.

@@ -182,14 +182,14 @@ func TestPlansOfDue(t *testing.T) {
 	exec(t, pool, fillSteps)
 	exec(t, pool, fmt.Sprintf(live, 15000))
 	exec(t, pool, `UPDATE onlyonce_keys SET lease_end = now() - interval '1 minute' WHERE origin % 1000 = 0 AND state = 1`)
-	args := `NULL::timestamptz, 'store'::text, 0::bigint, 1100::bigint, 100::bigint, 1000000::float8, 10000000::float8`
+	args := `NULL::timestamptz, 'store'::text, 0::bigint, 1100::bigint, NULL::text[], 100::bigint, 1000000::float8, 10000000::float8`
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
 			exec(t, pool, `ANALYZE onlyonce_keys, onlyonce_steps`)
 		}
 		for _, name := range []string{"giveTurns", "putOff"} {
 			p := explain(t, pool, "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+literal(pgstore.SQLOf(s)[name], args))
-			for _, index := range []string{"Index Only Scan using onlyonce_keys_due", " Index Scan (using|on) onlyonce_keys_due", "onlyonce_keys_pkey"} {
+			for _, index := range []string{" Index Scan (using|on) onlyonce_keys_due", "onlyonce_keys_pkey"} {
 				if !regexp.MustCompile(index).MatchString(p) {
 					t.Errorf("%s (analysed %v) does not use %s:\n%s", name, analyzed, index, p)
 				}

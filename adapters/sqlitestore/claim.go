@@ -88,7 +88,7 @@ func (s *Store) judge(ctx context.Context, q querier, req onlyonce.ClaimRequest)
 		return j, err
 	}
 	j.verdict, j.write = onlyonce.Judge(j.row.Record, req, j.now)
-	if j.verdict == onlyonce.Resumed && j.resource == "" {
+	if j.verdict == onlyonce.Resumed && j.row.Resource != "" {
 		j.resource = j.row.Resource
 	}
 	return j, nil

@@ -252,7 +252,7 @@ const anyDeadSteps = `SELECT EXISTS (` + deadSteps + `)`
 // not once they have expired (?2 is now). What is completed keeps nothing.
 const due = `
 	FROM onlyonce_keys INDEXED BY onlyonce_keys_due
-	WHERE due_us BETWEEN 0 AND ?1 AND (state = 'in_doubt'
+	WHERE due_us BETWEEN 0 AND ?1 AND (?3 IS NULL OR operation IN (SELECT value FROM json_each(?3))) AND (state = 'in_doubt'
 		OR (state = 'in_progress' AND lease_end_us <= ?1)
 		OR (state = 'failed_retryable' AND expires_us > ?2 AND ` + behindCall + `))`
 
@@ -260,7 +260,7 @@ const due = `
 const anyDue = `SELECT EXISTS (SELECT 1` + due + `)`
 
 // selectDue reads the keys that are due, those longest due first.
-const selectDue = `SELECT ` + keyColumns + `, keep, turn` + due + ` ORDER BY due_us LIMIT ?3`
+const selectDue = `SELECT ` + keyColumns + `, keep, turn` + due + ` ORDER BY due_us LIMIT ?4`
 
 // putOff gives a turn (?4 is its number) and sets the next. The number counts up
 // by one: each turn is given once.

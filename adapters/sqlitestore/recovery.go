@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -20,7 +21,7 @@ func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Du
 	}
 	now := s.now()
 	var some bool
-	if err := s.readPool().QueryRowContext(ctx, anyDue, dueAt(req, now), now.UnixMicro()).Scan(&some); err != nil {
+	if err := s.readPool().QueryRowContext(ctx, anyDue, dueAt(req, now), now.UnixMicro(), operations(req)).Scan(&some); err != nil {
 		return nil, s.fail(op, err)
 	}
 	if !some {
@@ -43,6 +44,18 @@ func dueAt(req onlyonce.DueRequest, now time.Time) int64 {
 	return now.UnixMicro() - micros(req.Grace)
 }
 
+// operations are those asked for as JSON; NULL: all.
+func operations(req onlyonce.DueRequest) any {
+	if req.Operations == nil {
+		return nil
+	}
+	names, err := json.Marshal(req.Operations)
+	if err != nil {
+		return "[]" // strings
+	}
+	return string(names)
+}
+
 // giveTurns reads what is due and puts it off.
 func giveTurns(ctx context.Context, q querier, req onlyonce.DueRequest, now time.Time) ([]onlyonce.Due, error) {
 	given, err := readDue(ctx, q, req, now)
@@ -62,7 +75,7 @@ func giveTurns(ctx context.Context, q querier, req onlyonce.DueRequest, now time
 
 // readDue reads what is due, with the turns that were given before.
 func readDue(ctx context.Context, q querier, req onlyonce.DueRequest, now time.Time) ([]onlyonce.Due, error) {
-	rows, err := q.QueryContext(ctx, selectDue, dueAt(req, now), now.UnixMicro(), req.Limit)
+	rows, err := q.QueryContext(ctx, selectDue, dueAt(req, now), now.UnixMicro(), operations(req), req.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -138,21 +138,18 @@ func TestOneHolderInTheTable(t *testing.T) {
 	}
 }
 
-// C12: a takeover may name another resource: it holds that one then, and the old
-// one is free.
-func TestTakeoverChangesItsResource(t *testing.T) {
+// C12: a takeover that names another resource keeps the one it has.
+func TestTakeoverKeepsItsResource(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	s := openAt(t, t.TempDir()+"/once.db", sqlitestore.Config{Now: clock.Now})
 	mustClaim(t, s, on("r", "one"), onlyonce.Won)
-	mustClaim(t, s, on("q", "two"), onlyonce.Won)
 	clock.advance(time.Minute)
-	mustClaim(t, s, on("q", "one"), onlyonce.ResourceBusy)
-	mustClaim(t, s, on("r", "three"), onlyonce.ResourceBusy) // nothing was changed
-	if rec := mustClaim(t, s, on("p", "one"), onlyonce.Resumed).Record; rec.Resource != "p" || !rec.Holds {
+	if rec := mustClaim(t, s, on("p", "one"), onlyonce.Resumed).Record; rec.Resource != "r" || !rec.Holds {
 		t.Errorf("resource %q, holds %v", rec.Resource, rec.Holds)
 	}
-	mustClaim(t, s, on("r", "three"), onlyonce.Won)
+	mustClaim(t, s, on("r", "three"), onlyonce.ResourceBusy)
+	mustClaim(t, s, on("p", "four"), onlyonce.Won)
 }
 
 // Nothing named is NULL, in the table as well; the digest is of scope and name.
