@@ -33,7 +33,7 @@ const docsIntroduction = "Send an Idempotency-Key header with every request that
 	"a random value, made once for each operation and sent again with every retry of it. " +
 	"The operation takes effect at most once for each key, and a retry gets the first answer again, marked with Idempotent-Replayed: true, " +
 	"until the time in Idempotency-Expires. Retry with growing, random pauses, and never before the time in Retry-After. " +
-	"A conflict (409) is to be retried with the same key."
+	"Follow retry_with and X-Should-Retry, not the status: of the conflicts (409), request_in_progress, outcome_unknown and resource_busy are to be retried with the same key; a conflict of the operation's own is its answer."
 
 // page is what a page shows.
 type page struct {

@@ -249,10 +249,9 @@ func TestExpiredHolderIsWorkedOn(t *testing.T) {
 	t.Parallel()
 	dsn := testserver.Postgres(t)
 	s, pool := migrated(t, dsn, pgstore.Config{}), admin(t, dsn)
+	second := freed(t, s, naming("r", "second"))
 	holder := naming("r", "holder")
 	want(t, s, holder, onlyonce.Won)
-	second := freed(t, s, naming("q", "second"))
-	second.Resource = "r"
 	exec(t, pool, `UPDATE onlyonce_keys SET state = 3, expires_at = now() - interval '1 hour' WHERE key = 'holder'`)
 	free := hold(t, pool, holder.Key)
 	defer free()

@@ -187,8 +187,12 @@ func (s *Service) chargeOf(in chargeInput, out provider.Outcome) charge {
 	return c
 }
 
-// recordCharge writes a charge and its transfer.
+// recordCharge writes a charge and its transfer. A decline need not have a name at
+// the provider; money that has moved without one could never be given back.
 func (s *Service) recordCharge(ctx context.Context, w writing, c charge, processorID string) error {
+	if c.Status == statusSucceeded && processorID == "" {
+		return stranded(ctx, "the step's recorded result is a success without the provider's id")
+	}
 	if err := insertCharge(ctx, w, c, processorID); err != nil || c.Status != statusSucceeded {
 		return err
 	}
@@ -204,7 +208,7 @@ func insertCharge(ctx context.Context, w writing, c charge, processorID string) 
 		(id, merchant, operation, amount, currency, source, description, metadata, order_id, status, decline_code, processor_id, created_us)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		c.ID, w.op.merchant, w.op.reference, c.Amount, string(c.Currency), c.Source, c.Description, string(metadata),
-		orNull(c.Order), c.Status, orNull(c.DeclineCode), processorID, c.CreatedAt.UnixMicro())
+		orNull(c.Order), c.Status, orNull(c.DeclineCode), orNull(processorID), c.CreatedAt.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("insert charge: %w", err)
 	}
@@ -212,7 +216,7 @@ func insertCharge(ctx context.Context, w writing, c charge, processorID string) 
 }
 
 const selectCharge = `SELECT seq, id, amount, currency, status, source, description, metadata,
-	coalesce(order_id, ''), coalesce(decline_code, ''), refunded, processor_id, created_us
+	coalesce(order_id, ''), coalesce(decline_code, ''), refunded, coalesce(processor_id, ''), created_us
 	FROM payments_charges`
 
 func scanCharge(row db.Row) (charge, error) {

@@ -145,6 +145,9 @@ func (s *Service) writeRefund(ctx context.Context, w writing, r refund, out prov
 	default:
 		return onlyonce.Answer{}, unreadable(ctx, out)
 	}
+	if out.ID == "" {
+		return onlyonce.Answer{}, stranded(ctx, "the step's recorded result is a success without the provider's id")
+	}
 	if err := insertRefund(ctx, w, r, out.ID); err != nil {
 		return onlyonce.Answer{}, err
 	}

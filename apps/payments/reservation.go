@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -52,9 +53,12 @@ func (s *Service) overdue(ctx context.Context, op operation, o order) (bool, err
 	return true, nil
 }
 
-// endOverdue goes on with checkouts that have reserved stock, have charged
-// nobody, and whose clients do not come back: they end cancelled. The recoverer
-// leaves those alone, because nothing has left the database.
+// endOverdue goes on with checkouts that have reserved stock, have charged nobody,
+// and whose clients do not come back: they end cancelled. The recoverer leaves
+// those alone that were freed, because nothing of them has left the database. One
+// whose process died between reserving and charging is due like every abandoned
+// attempt: the recoverer goes on with it and charges the card, unless the
+// reservation has run out by then.
 func (s *Service) endOverdue(ctx context.Context) {
 	tick := time.NewTicker(housekeepingEvery)
 	defer tick.Stop()
@@ -118,6 +122,9 @@ func (s *Service) overdueAfter(ctx context.Context, last, before int64) (page []
 	return page, err
 }
 
+// errForgotten is a reservation that nothing which runs again would end.
+var errForgotten = errors.New("a person is needed: the key knows nothing of a reservation, and the order is pending (onlyonce keys show says what to do)")
+
 // endReservation gives one checkout a turn if its key is free. One whose attempt
 // is live or in doubt is the recoverer's.
 func (s *Service) endReservation(ctx context.Context, r reservation) {
@@ -126,13 +133,55 @@ func (s *Service) endReservation(ctx context.Context, r reservation) {
 	switch {
 	case err != nil:
 	case !found || rec.State == onlyonce.Completed:
-		err = errors.New("a person is needed: the key knows nothing of a reservation, and the order is pending")
+		err = errForgotten
 	case rec.State == onlyonce.FailedRetryable:
 		_, err = s.Recover(ctx, key)
 	}
+	lasting := errors.Is(err, errForgotten) || onlyonce.CodeOf(err) == onlyonce.CodeNotFound
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, onlyonce.ErrOutcomeUnknown), onlyonce.CodeOf(err) == onlyonce.CodeInProgress:
+	case lasting && !s.warned.first(key):
 	default:
 		s.warn(ctx, "reservation stays", err, slog.String("operation", r.operation))
 	}
+}
+
+// maxWarned bounds how many keys a process remembers to have warned of. Of more
+// than that it warns again.
+const maxWarned = 1000
+
+// warnings are the keys that were warned of for what does not change by itself.
+type warnings struct {
+	mu   sync.Mutex
+	keys map[onlyonce.Key]bool
+}
+
+// first tells whether a key was not warned of yet, and remembers it.
+func (w *warnings) first(key onlyonce.Key) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.keys[key] {
+		return false
+	}
+	if w.keys == nil || len(w.keys) >= maxWarned {
+		w.keys = map[onlyonce.Key]bool{}
+	}
+	w.keys[key] = true
+	return true
+}
+
+// ReservedBy is the order that the checkout of a key still reserves stock for; ""
+// where there is none.
+func ReservedBy(ctx context.Context, d *db.Database, key onlyonce.Key) (id string, err error) {
+	err = d.Read(ctx, func(ctx context.Context, tx db.Tx) error {
+		return tx.QueryRow(ctx, `SELECT id FROM payments_orders WHERE merchant = ? AND operation = ? AND status = 'pending'`,
+			key.Scope, key.Operation()).Scan(&id)
+	})
+	switch {
+	case errors.Is(err, db.ErrNoRows):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("look for a reservation: %w", err)
+	}
+	return id, nil
 }

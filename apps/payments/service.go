@@ -23,6 +23,7 @@ type Service struct {
 	mux       *http.ServeMux
 	patterns  []string
 	recoverer onlyonce.Recoverer
+	warned    warnings
 }
 
 // New makes a Service: it brings the tables up to date and puts the products of

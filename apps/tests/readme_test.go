@@ -88,6 +88,11 @@ func tryLater() (onlyonce.Answer, error) {
 	return onlyonce.Answer{Status: http.StatusServiceUnavailable, Outcome: onlyonce.NotApplied}, nil
 }
 
+// notPaid is the answer when the card or the request was refused.
+func notPaid(out provider.Outcome) (onlyonce.Answer, error) {
+	return oncehttp.JSON(http.StatusPaymentRequired, out), nil
+}
+
 // book writes what was paid.
 func book(ctx context.Context, tx pgx.Tx, out provider.Outcome) (onlyonce.Answer, error) {
 	if _, err := tx.Exec(ctx, "INSERT INTO sales (charge, amount) VALUES ($1, $2)", out.ID, out.Amount); err != nil {
@@ -104,6 +109,9 @@ func takeMoney(ctx context.Context, engine *onlyonce.TxEngine[pgx.Tx], stripe pr
 	}
 	if err != nil {
 		return onlyonce.Answer{}, err // in doubt: return it as it is
+	}
+	if out.Status != provider.Succeeded {
+		return notPaid(out) // declined, or the request refused: an answer such as 402, stored and replayed
 	}
 	return engine.Finish(ctx, func(ctx context.Context, tx pgx.Tx) (onlyonce.Answer, error) {
 		return book(ctx, tx, out) // business write and answer in one transaction

@@ -24,10 +24,22 @@ func next(rec onlyonce.Record, steps []onlyonce.StepRecord, kept bool) []string 
 		return append(again(kept), "its effect is recorded, only the answer is missing: keys settle --applied FILE --answer-only leaves the books without it")
 	case rec.State == onlyonce.InDoubt:
 		return append(again(kept), "find out what became of it, then: keys settle --applied FILE with the answer, or --not-applied")
+	case rec.State == onlyonce.FailedRetryable && len(begun) > 0:
+		return append(again(kept), settling(begun[0])...)
 	case rec.State == onlyonce.FailedRetryable && len(all) > 0:
-		return append(again(kept), "its effect is recorded: nothing has to be settled")
+		return append(again(kept),
+			"its effect is recorded: should the recoverer have given it up, keys recover gives it another turn, or it is settled: keys settle --applied FILE --answer-only leaves the books without it")
 	}
 	return []string{}
+}
+
+// reserving says what can be done about a checkout that has ended without its
+// order: nothing that runs again would give the stock back.
+func reserving(order string) []string {
+	return []string{
+		"its order " + order + " is pending and keeps its stock, and nothing ends that by itself: find out at the provider, by the step's reference, whether money moved",
+		"if it did not, set the order cancelled in payments_orders, with checkout_key NULL, and add what its payments_order_lines have to the stock of payments_products, in one transaction; if it did, write charge and transfer down as well, and the order paid",
+	}
 }
 
 // again is how the operation itself goes on.

@@ -9,6 +9,7 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
+	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 	"github.com/onlyonce-go/onlyonce/provider"
 )
 
@@ -43,9 +44,7 @@ func (c *keysRecoverCmd) Run(ctx context.Context, std Streams) error {
 			if c.Processor == "" && needsProcessor(steps) {
 				return &usageError{"--processor is required: not all steps of the operation are done", "give the processor's address, which serve prints: --processor URL"}
 			}
-			remote := c.remote(c.Processor)
-			defer remote.Close()
-			if err := recoverKey(ctx, d, rec, remote.Provider()); err != nil {
+			if err := c.recover(ctx, d, rec, steps); err != nil {
 				return err
 			}
 		}
@@ -58,6 +57,20 @@ func (c *keysRecoverCmd) Run(ctx context.Context, std Streams) error {
 		printState(std.Out, rec)
 		return nil
 	})
+}
+
+// recover gives the key its turn, with the processor if there is one.
+func (c *keysRecoverCmd) recover(ctx context.Context, d *db.Database, rec onlyonce.Record, steps []onlyonce.StepRecord) error {
+	if c.Processor == "" {
+		return answerOffline(ctx, d, rec, steps)
+	}
+	// What another provider was sent would not be recognised, and the key parked.
+	if all, _ := calls(steps); len(all) > 0 && all[0].Provider != processor.ProviderName {
+		return &usageError{fmt.Sprintf("--processor: step %s has asked %s", all[0].Name, all[0].Provider), "let the service that uses it go on with the operation, or settle the key; without --processor what is done is answered"}
+	}
+	remote := c.remote(c.Processor)
+	defer remote.Close()
+	return recoverKey(ctx, d, rec, remote.Provider())
 }
 
 // needsProcessor tells whether running an operation again can call somebody: not
@@ -78,32 +91,6 @@ func recoverKey(ctx context.Context, d *db.Database, rec onlyonce.Record, p prov
 	return errors.Join(err, s.Close(ctx))
 }
 
-// offline is a processor that is not asked: what could be sent is known, and not
-// sent.
-type offline struct{ provider.Provider }
-
-var errOffline = errors.New("the processor is not asked here")
-
-// Charge sends nothing, and proves nothing.
-func (offline) Charge(context.Context, onlyonce.Sending) (provider.Outcome, error) {
-	return provider.Outcome{}, errOffline
-}
-
-// Refund sends nothing, and proves nothing.
-func (offline) Refund(context.Context, onlyonce.Sending) (provider.Outcome, error) {
-	return provider.Outcome{}, errOffline
-}
-
-// FindCharge asks nobody.
-func (offline) FindCharge(context.Context, onlyonce.Sending) (provider.Outcome, bool, error) {
-	return provider.Outcome{}, false, errOffline
-}
-
-// FindRefund asks nobody.
-func (offline) FindRefund(context.Context, onlyonce.Sending) (provider.Outcome, bool, error) {
-	return provider.Outcome{}, false, errOffline
-}
-
 // finishSettled lets the service make the answer of a key whose steps are all done
 // now. It returns what has to be said where that is for somebody else.
 func finishSettled(ctx context.Context, d *db.Database, key onlyonce.Key) (note string, err error) {
@@ -114,8 +101,7 @@ func finishSettled(ctx context.Context, d *db.Database, key onlyonce.Key) (note 
 	if needsProcessor(steps) {
 		return "not all of its steps are done: the service's recoverer goes on, or keys recover --processor URL", nil
 	}
-	var f promiseFlags
-	err = recoverKey(ctx, d, rec, offline{f.remote("").Provider()})
+	err = answerOffline(ctx, d, rec, steps)
 	switch onlyonce.CodeOf(err) {
 	case onlyonce.CodeNotFound:
 		return "its request is not kept: a retry by its client completes it", nil

@@ -58,27 +58,71 @@ func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 		if err != nil {
 			return err
 		}
-		note := ""
+		var end settled
 		if len(s.Results) > 0 && rec.State == onlyonce.FailedRetryable {
-			if note, err = finishSettled(ctx, d, s.Key); err != nil {
-				return err
-			}
-			if rec, _, err = findKey(ctx, d, s.Key); err != nil {
-				return err
-			}
+			rec, end = finish(ctx, d, rec)
 		}
-		if c.JSON {
-			return printJSON(std.Out, viewOf(rec))
+		if err := c.print(std, rec, end.note); err != nil {
+			return err
 		}
-		printState(std.Out, rec)
-		if note != "" {
-			fmt.Fprintln(std.Out, note)
-		}
-		if c.AnswerOnly && rec.State == onlyonce.Completed {
-			fmt.Fprintln(std.Out, "warning: only the answer is stored. What the operation has done elsewhere is not in the service's books"+freed(rec)+".")
-		}
-		return nil
+		return end.unknown
 	})
+}
+
+// settled is what became of the answer of a key that is settled.
+type settled struct {
+	// note says what is left to do; unknown is set where that is to find out what
+	// happened.
+	note    string
+	unknown error
+}
+
+// finish lets the service make the answer. However that ends, the key is settled:
+// an error here must not look as if it had to be settled again.
+func finish(ctx context.Context, d *db.Database, rec onlyonce.Record) (onlyonce.Record, settled) {
+	note, failed := finishSettled(ctx, d, rec.Key)
+	now, steps, err := findKey(ctx, d, rec.Key)
+	if err == nil {
+		rec = now
+	}
+	if failed == nil {
+		failed = err
+	}
+	switch {
+	case failed == nil && (note != "" || rec.State == onlyonce.Completed):
+		return rec, settled{note: note}
+	case failed == nil:
+		failed = fmt.Errorf("the handler has left it %s: %s", rec.State, rec.Reason)
+	}
+	end := settled{note: fmt.Sprintf("settled; the answer is still to be made: %v", failed)}
+	for _, what := range next(rec, steps, true) {
+		end.note += "\n- " + what
+	}
+	if rec.State == onlyonce.InDoubt || exitOf(onlyonce.CodeOf(failed)) == exitUnknown {
+		end.unknown = &onlyonce.Error{Code: onlyonce.CodeOutcomeUnknown, Op: "make the answer of a settled key", Operation: rec.Key.Operation(), Err: failed}
+	}
+	return rec, end
+}
+
+// print says how the key is now. Notes are for people: beside JSON they are no part
+// of what is read.
+func (c *keysSettleCmd) print(std Streams, rec onlyonce.Record, note string) error {
+	out := std.Out
+	if c.JSON {
+		if err := printJSON(std.Out, viewOf(rec)); err != nil {
+			return err
+		}
+		out = std.Err
+	} else {
+		printState(std.Out, rec)
+	}
+	if note != "" {
+		fmt.Fprintln(out, note)
+	}
+	if c.AnswerOnly && rec.State == onlyonce.Completed {
+		fmt.Fprintln(out, "warning: only the answer is stored. What the operation has done elsewhere is not in the service's books"+freed(rec)+".")
+	}
+	return nil
 }
 
 // freed says what others may do now that a key is completed.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
@@ -86,6 +87,16 @@ func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, 
 		return v, fmt.Errorf("read what is kept: %w", err)
 	}
 	v.Next = next(rec, steps, v.RequestKept)
+	// Another program's store may have no orders.
+	if rec.State == onlyonce.Completed && d.CheckVersion(ctx) == nil {
+		order, err := payments.ReservedBy(ctx, d, key)
+		if err != nil {
+			return v, err
+		}
+		if order != "" {
+			v.Next = reserving(order)
+		}
+	}
 	audit, err := d.Keys().Audit(ctx, key)
 	if err != nil {
 		return v, fmt.Errorf("read audit: %w", err)

@@ -32,8 +32,8 @@ type reconcileRunCmd struct {
 	Amounts       string            `default:"" enum:",minor,major" help:"Units of the amounts: minor (1500) or major (15.00). Default: what the format has; major with --columns."`
 	Separator     string            `env:"-" placeholder:"CHARACTER" help:"What separates the columns. Default: a comma."`
 	Provider      string            `env:"-" help:"The provider's name in the steps. Default: what the format has."`
-	From          moment            `env:"-" placeholder:"TIME" help:"The report holds everything from this time on. Default: its oldest row."`
-	CompleteUntil moment            `env:"-" placeholder:"TIME" help:"The report holds everything up to this time: what it does not have was not done. Default: absence proves nothing."`
+	From          moment            `env:"-" placeholder:"TIME" help:"The report holds everything from this time on."`
+	CompleteUntil moment            `env:"-" placeholder:"TIME" help:"The report holds everything up to this time. With --from: what it does not have was not done. Default: absence proves nothing."`
 	Visible       time.Duration     `default:"1m" help:"How long the provider may take to report an effect, and how far its clock may be off."`
 	Heal          bool              `env:"-" help:"Settle the keys whose end the report proves. Default: list them."`
 	Actor         string            `env:"ONLYONCE_ACTOR,USER" help:"Who does it; kept for good. Default: the user of this session."`
@@ -46,8 +46,8 @@ func (c *reconcileRunCmd) Help() string {
 	return `The whole report is read and checked before anything else is written: a broken line is named with its column, and nothing is imported.
 
 Without --heal it only says what it would settle. With it, a key in doubt whose charge or refund is in the report, with the amount that was asked for, gets
-that as the result of its step, and its handler writes books and answer. With --complete-until, a key whose every send was before and that the report does
-not have is settled as not applied. Both are audited. The provider is never called.
+that as the result of its step, and its handler writes books and answer. With --from and --complete-until, a key whose every send lies between them and that
+the report does not have is settled as not applied. Both are audited. The provider is never called.
 
 Exit codes: 0 everything agrees, 1 something does not (or is still unknown), 2 the report or the command line is wrong, 3 the store failed while a key was
 being settled: run it again. docs/RECONCILIATION.md says what each finding means.`

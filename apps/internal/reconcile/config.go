@@ -27,10 +27,10 @@ type Config struct {
 	// Actor is who runs it: findings and audits name him. Required.
 	Actor string
 	// From and CompleteUntil are the operator's word that the report holds all
-	// that the provider has done between them. Only then does absence prove
-	// something: a step whose every send lies between them, and that the report
-	// does not have, was not applied. From defaults to the oldest row.
-	// Without CompleteUntil nothing is proved by absence.
+	// that the provider has done between them. Only where both are given does
+	// absence prove something: a step whose every send lies between them, and
+	// that the report does not have, was not applied. What is missing there is
+	// looked for between them, or else between the oldest and the newest row.
 	From, CompleteUntil time.Time
 	// Visible is how long the provider may take to report an effect, and how far
 	// its clock may be from ours: so much is kept away from both ends. Default

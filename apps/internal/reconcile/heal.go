@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -58,12 +60,12 @@ var errMoved = errors.New("the key was taken on meanwhile")
 func (r *run) settle(ctx context.Context, in intent, p plan) (string, error) {
 	switch p {
 	case planNotApplied:
-		if err := r.notApplied(ctx, in); err != nil {
+		if err := r.settleAs(ctx, in, p); err != nil {
 			return "", err
 		}
 		return "the key is free, and its caller's retry runs again", nil
 	case planApply:
-		if err := r.apply(ctx, in); err != nil {
+		if err := r.settleAs(ctx, in, p); err != nil {
 			return "", err
 		}
 	case planAnswer, planNothing, planElsewhere, planUnknown:
@@ -76,26 +78,55 @@ func (r *run) reason(in intent, p plan) string {
 	return fmt.Sprintf("%s: report %s, sha256 %s, %s", r.name(), r.cfg.File, r.reader.Sum(), in.proof(p))
 }
 
-// apply records what the report shows as the results of begun steps.
-func (r *run) apply(ctx context.Context, in intent) error {
-	s := onlyonce.Settlement{Key: in.rec.Key, Actor: r.cfg.Actor, Reason: r.reason(in, planApply)}
+// settlement is a plan as an operator's word on the key: the results of begun
+// steps, or that none was applied. Between the judgement and the settlement
+// somebody could send again, later than the report is complete: it holds only for
+// what was judged.
+func (r *run) settlement(in intent, p plan) (onlyonce.Settlement, error) {
+	s := onlyonce.Settlement{Key: in.rec.Key, Actor: r.cfg.Actor, Reason: r.reason(in, p), If: in.unchanged}
 	for _, v := range in.verdicts {
-		if v.is != applied {
+		if p != planApply || v.is != applied {
 			continue
 		}
 		out, err := json.Marshal(provider.Outcome{Status: provider.Succeeded, ID: v.row.id, Amount: v.row.amount, Currency: v.row.currency})
 		if err != nil {
-			return fmt.Errorf("encode outcome: %w", err)
+			return s, fmt.Errorf("encode outcome: %w", err)
 		}
 		s.Results = append(s.Results, onlyonce.StepResult{Name: v.step.Name, Occurrence: v.step.Occurrence, Result: out})
 	}
-	_, err := r.cfg.Engine.Settle(ctx, s)
+	return s, nil
+}
+
+// settleAs settles a key as planned.
+func (r *run) settleAs(ctx context.Context, in intent, p plan) error {
+	s, err := r.settlement(in, p)
+	if err != nil {
+		return err
+	}
+	_, err = r.cfg.Engine.Settle(ctx, s)
 	switch onlyonce.CodeOf(err) {
 	case onlyonce.CodeNotInDoubt, onlyonce.CodeNotFound:
 		return errMoved
 	default:
 		return err
 	}
+}
+
+// unchanged makes sure that a key is still what was judged. An abandoned attempt
+// may have been put in doubt since, which says no more; one that was freed is its
+// caller's to go on with.
+func (in intent) unchanged(rec onlyonce.Record, steps []onlyonce.StepRecord) error {
+	freed := rec.State == onlyonce.FailedRetryable && in.rec.State != onlyonce.FailedRetryable
+	if freed || rec.Origin != in.rec.Origin || !slices.EqualFunc(steps, in.steps, sameStep) {
+		return errMoved
+	}
+	return nil
+}
+
+// sameStep compares two readings of a step, whose ages differ.
+func sameStep(a, b onlyonce.StepRecord) bool {
+	a.Age, a.Idle, b.Age, b.Idle = 0, 0, 0, 0
+	return reflect.DeepEqual(a, b)
 }
 
 // How long an operation that somebody else is just finishing is waited for.
@@ -146,90 +177,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// settleLease is how long a claim holds a key whose steps are judged again.
-const settleLease = 30 * time.Second
-
-// notApplied settles a key as proved not applied. Between the judgement and an
-// operator's settlement somebody could send again, later than the report is
-// complete. So the key is claimed first, and judged by what its steps are then:
-// as long as the claim holds, nobody sends.
-func (r *run) notApplied(ctx context.Context, in intent) error {
-	owner, err := r.claim(ctx, in.rec)
-	if err != nil {
-		return err
-	}
-	if err := r.endNotApplied(ctx, in.rec, owner); err != nil {
-		_, parked := r.cfg.DB.Keys().Park(context.WithoutCancel(ctx), onlyonce.ParkRequest{Owner: owner, Reason: onlyonce.ReasonUnfinishedStep})
-		return errors.Join(err, parked)
-	}
-	return nil
-}
-
-// claim makes the run the one owner of a key in doubt. An abandoned attempt is
-// parked first.
-func (r *run) claim(ctx context.Context, rec onlyonce.Record) (onlyonce.Owner, error) {
-	keys := r.cfg.DB.Keys()
-	if rec.State == onlyonce.InProgress {
-		held, err := keys.Park(ctx, onlyonce.ParkRequest{Owner: rec.Owner(), Reason: onlyonce.ReasonAbandoned, LeaseOver: true})
-		if err != nil || !held {
-			return onlyonce.Owner{}, errors.Join(err, errMoved)
-		}
-	}
-	claim, err := keys.Claim(ctx, onlyonce.ClaimRequest{
-		Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Attempt: onlyonce.NewToken(),
-		Lease: settleLease, Retention: rec.Retention, Abandon: rec.Abandon, Resolve: true, Resource: rec.Resource,
-	})
-	switch {
-	case err != nil:
-		return onlyonce.Owner{}, fmt.Errorf("claim key: %w", err)
-	case !claim.Verdict.Owns():
-		return onlyonce.Owner{}, errMoved
-	case claim.From != onlyonce.InDoubt: // it was settled meanwhile, and stays so
-		_, err := keys.Release(ctx, claim.Record.Owner(), onlyonce.ReasonNotRun)
-		return onlyonce.Owner{}, errors.Join(err, errMoved)
-	}
-	return claim.Record.Owner(), nil
-}
-
-// endNotApplied judges again, as the owner, and settles.
-func (r *run) endNotApplied(ctx context.Context, rec onlyonce.Record, owner onlyonce.Owner) error {
-	keys := r.cfg.DB.Keys()
-	again, err := r.intentOf(ctx, rec)
-	if err != nil {
-		return err
-	}
-	if again.plan() != planNotApplied {
-		return errMoved
-	}
-	reason := r.reason(again, planNotApplied)
-	err = keys.AddAudit(ctx, onlyonce.AuditEntry{Key: rec.Key, Action: "settle not applied", Actor: r.cfg.Actor, Reason: reason, Fence: owner.Fence})
-	if err != nil {
-		return fmt.Errorf("write audit: %w", err)
-	}
-	for _, v := range again.verdicts {
-		if v.is != absent {
-			continue
-		}
-		held, err := keys.EndStep(ctx, owner, onlyonce.StepEnd{Name: v.step.Name, Occurrence: v.step.Occurrence, State: onlyonce.StepNotApplied})
-		if err != nil || !held {
-			return errors.Join(err, lostUnless(held))
-		}
-	}
-	held, err := keys.Release(ctx, owner, "settled as not applied: "+reason)
-	if err != nil || !held {
-		return errors.Join(err, lostUnless(held))
-	}
-	// Other steps may be done. Should it fail, the key's turn comes all the same.
-	_, _ = keys.Requeue(ctx, rec.Key)
-	return nil
-}
-
-// lostUnless is the error of a write that another owner's claim has fenced off.
-func lostUnless(held bool) error {
-	if held {
-		return nil
-	}
-	return &onlyonce.Error{Code: onlyonce.CodeLeaseLost, Op: "settle key", Hint: "somebody else took the key meanwhile; look at it again"}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/internal/reconcile"
-	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
@@ -139,7 +138,7 @@ func TestHealOthers(t *testing.T) { // X2
 // from there, whether the report has it or not.
 func TestHealUnanswered(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.exec(t, "ALTER TABLE payments_transfers RENAME TO payments_broken")
 		b.charge(t, "c1", "tok_visa", 1500, 500)
@@ -162,7 +161,7 @@ func TestHealUnanswered(t *testing.T) { // X2
 // What does not fit is never healed.
 func TestNotHealed(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		ref := reference("c1", "charge")
@@ -224,11 +223,11 @@ func TestHealNotApplied(t *testing.T) { // X2 X3 D4
 			change func(*reconcile.Config)
 			why    string
 		}{
-			"nobody says until when": {func(c *reconcile.Config) { c.CompleteUntil = time.Time{} }, "nobody says until when it is complete"},
+			"nobody says until when": {func(c *reconcile.Config) { c.CompleteUntil = time.Time{} }, "nobody says from when until when it is complete"},
 			"sent before it begins":  {func(c *reconcile.Config) { c.From = now.Add(-time.Hour + 30*time.Second) }, "before the report begins"},
 			"sent when it ends":      {func(c *reconcile.Config) { c.CompleteUntil = now.Add(-time.Hour) }, "may have been sent until"},
 			"reported later":         {func(c *reconcile.Config) { c.Visible = 50 * time.Minute }, "may have been sent until"},
-			"no beginning":           {func(c *reconcile.Config) { c.From, c.Report = time.Time{}, strings.NewReader(header) }, "before the report begins"},
+			"nobody says from when":  {func(c *reconcile.Config) { c.From = time.Time{} }, "nobody says from when until when it is complete"},
 			"a row could be it":      {func(c *reconcile.Config) { c.Report = strings.NewReader(header + unnamed.line()) }, "line 2 has no reference, and could be it"},
 			"the references are not there": {func(c *reconcile.Config) {
 				c.Report = strings.NewReader(strings.ReplaceAll(header, "reference", "note") + row.line())
@@ -289,8 +288,34 @@ func (c claimed) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce
 	return c.Keys.Claim(ctx, req)
 }
 
+// meanwhile is a run whose engine is overtaken just before it claims a key.
+func (b *bundle) meanwhile(t *testing.T, cfg reconcile.Config, before func()) reconcile.Result {
+	t.Helper()
+	keys := b.db.WithKeys(func(k db.Keys) db.Keys { return claimed{k, before} }).Keys()
+	engine, err := onlyonce.New(keys, onlyonce.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Engine = engine
+	res := b.run(t, cfg)
+	if err := engine.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return res
+}
+
+// sendAgain is what a retry leaves that has sent a second time.
+func (b *bundle) sendAgain(t *testing.T) {
+	t.Helper()
+	if b.sqlite(t) {
+		b.exec(t, "UPDATE onlyonce_steps SET sends = sends + 1, sent_us = sent_us + 3600000000")
+		return
+	}
+	b.exec(t, "UPDATE onlyonce_steps SET sends = sends + 1, sent_at = sent_at + interval '1 hour'")
+}
+
 // Between the judgement and the settlement somebody sends again: what was absent
-// may be on its way now, and nothing is settled.
+// may be on its way now, and nothing is settled, also when that attempt has crashed.
 func TestSentMeanwhile(t *testing.T) { // X2 D4
 	t.Parallel()
 	onBoth(t, func(on both) {
@@ -300,33 +325,48 @@ func TestSentMeanwhile(t *testing.T) { // X2 D4
 		now := time.Now()
 		cfg := b.config(header)
 		cfg.Heal, cfg.From, cfg.CompleteUntil = true, now.Add(-5*time.Hour), now.Add(-10*time.Minute)
-		cfg.DB = b.db.WithKeys(func(k db.Keys) db.Keys {
-			return claimed{k, func() { // as a retry does that may send again
-				if b.sqlite(t) {
-					b.exec(t, "UPDATE onlyonce_steps SET sends = 2, sent_us = sent_us + 3600000000")
-					return
-				}
-				b.exec(t, "UPDATE onlyonce_steps SET sends = 2, sent_at = sent_at + interval '1 hour'")
-			}}
-		})
-		res := b.run(t, cfg)
-		if res.Healed != 0 || res.InProgress != 1 || b.state(t, "c1") != onlyonce.InDoubt || b.audit(t, "c1") != nil {
-			t.Errorf("%+v, the key is %s, %v", res, b.state(t, "c1"), b.audit(t, "c1"))
+		for name, before := range map[string]func(){
+			"sent again": func() { b.sendAgain(t) },
+			"crashed": func() {
+				b.abandon(t, -time.Minute)
+				b.sendAgain(t)
+			},
+		} {
+			cfg.Report = strings.NewReader(header)
+			res := b.meanwhile(t, cfg, before)
+			if res.Healed != 0 || res.InProgress != 1 || b.state(t, "c1") != onlyonce.InDoubt || b.audit(t, "c1") != nil {
+				t.Errorf("%s: %+v, the key is %s, %v", name, res, b.state(t, "c1"), b.audit(t, "c1"))
+			}
+			b.age(t, time.Hour)
 		}
 		// And settled meanwhile, by somebody else.
 		cfg.Report = strings.NewReader(header)
-		b.age(t, time.Hour)
-		cfg.DB = b.db.WithKeys(func(k db.Keys) db.Keys {
-			return claimed{k, func() {
-				_, err := b.service.Engine().Settle(t.Context(), onlyonce.Settlement{Key: dev("c1"), Actor: "bob", Reason: "asked them"})
-				if err != nil {
-					t.Error(err)
-				}
-			}}
+		res := b.meanwhile(t, cfg, func() {
+			_, err := b.service.Engine().Settle(t.Context(), onlyonce.Settlement{Key: dev("c1"), Actor: "bob", Reason: "asked them"})
+			if err != nil {
+				t.Error(err)
+			}
 		})
-		if res := b.run(t, cfg); res.Healed != 0 || res.InProgress != 1 || b.state(t, "c1") != onlyonce.FailedRetryable || len(b.audit(t, "c1")) != 1 {
+		if res.Healed != 0 || res.InProgress != 1 || b.state(t, "c1") != onlyonce.FailedRetryable || len(b.audit(t, "c1")) != 1 {
 			t.Errorf("%+v, the key is %s, %v", res, b.state(t, "c1"), b.audit(t, "c1"))
 		}
+	})
+}
+
+// An attempt that crashed with an unfinished step, after the key was looked at, is
+// settled by what its step was, and never given back as if it had not run.
+func TestCrashedMeanwhile(t *testing.T) { // X2 D4
+	t.Parallel()
+	onBoth(t, func(on both) {
+		t, b := on.t, on.b
+		b.charge(t, "c1", "tok_timeout", 1500, 409)
+		cfg := b.config(b.bank.report())
+		cfg.Heal = true
+		if res := b.meanwhile(t, cfg, func() { b.abandon(t, -time.Minute) }); res.Found() || res.Healed != 1 {
+			t.Errorf("%+v", res)
+		}
+		b.charge(t, "c1", "tok_timeout", 1500, 201)
+		b.checkLedger(t, 1500)
 	})
 }
 
@@ -384,7 +424,7 @@ func TestContradictions(t *testing.T) { // X2
 // retry is answered of it.
 func TestHealWithoutRequest(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		cfg := b.config(b.bank.report())
@@ -411,7 +451,7 @@ func TestHealWithoutRequest(t *testing.T) {
 // is said, and the next run goes on.
 func TestHealUncertain(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		cfg := b.config(b.bank.report())
@@ -431,7 +471,7 @@ func TestHealUncertain(t *testing.T) {
 // A running service that is faster is waited for.
 func TestHealBesideService(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		cfg := b.config(b.bank.report())
@@ -457,7 +497,7 @@ func TestHealBesideService(t *testing.T) {
 // doubt that has asked nobody is said.
 func TestOtherProviders(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_lost", 1500, 409)
 		b.charge(t, "c2", "tok_lost", 1500, 409)
@@ -472,13 +512,4 @@ func TestOtherProviders(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 	})
-}
-
-// The merchant is part of a key: the same key of another one is another reference.
-func TestMerchantsApart(t *testing.T) { // S1
-	t.Parallel()
-	other := onlyonce.Derivation{Key: onlyonce.Key{Scope: "other", Value: "c1"}, Step: "charge", Provider: "processor"}.Reference()
-	if other == reference("c1", "charge") || payments.DevMerchant == "other" {
-		t.Error("two merchants share a reference")
-	}
 }

@@ -28,7 +28,7 @@ func (b *bundle) written(t *testing.T) (n int) {
 // A report whose last line is broken changes nothing.
 func TestBrokenReport(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		var text strings.Builder
@@ -138,7 +138,7 @@ func TestLockLost(t *testing.T) {
 // A run that is stopped gives its right back and cleans up.
 func TestStopped(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("enough")

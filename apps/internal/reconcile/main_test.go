@@ -347,6 +347,12 @@ func onBoth(t *testing.T, test func(on both)) {
 	}
 }
 
+// onSQLite runs a test whose statements others run on both.
+func onSQLite(t *testing.T, test func(on both)) {
+	t.Helper()
+	test(both{t, setup(t, apptest.SQLite(t))})
+}
+
 // checkLedger makes sure that all entries sum to zero, and what the merchant has.
 func (b *bundle) checkLedger(t *testing.T, has int64) {
 	t.Helper()

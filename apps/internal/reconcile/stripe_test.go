@@ -44,7 +44,7 @@ func item(category, gross, source, intent, references string) string {
 // The itemized report names charges as the service does.
 func TestStripeItemized(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.paid(t, "c1", "c2")
 		b.charge(t, "c3", "tok_lost", 1500, 409)
@@ -129,7 +129,7 @@ func TestStripeActivity(t *testing.T) { // X2
 // Two providers have findings of their own, and do not resolve each other's.
 func TestTwoProviders(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_lost", 1500, 409)
 		b.run(t, b.config(header+row("x", "r_x", 100, 0)))
@@ -150,7 +150,7 @@ func TestTwoProviders(t *testing.T) {
 // An effect of a key without a step that could have had it is an alarm.
 func TestEffectWithoutIntent(t *testing.T) { // X2
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_timeout", 1500, 409)
 		b.exec(t, "DELETE FROM onlyonce_steps")
@@ -168,7 +168,7 @@ func TestEffectWithoutIntent(t *testing.T) { // X2
 // the step of the present life was carried out too, its absence does not say.
 func TestEarlierLife(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(on both) {
+	onSQLite(t, func(on both) {
 		t, b := on.t, on.b
 		b.charge(t, "c1", "tok_lost", 1500, 409)
 		b.exec(t, `INSERT INTO payments_charges

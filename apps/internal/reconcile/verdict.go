@@ -55,8 +55,9 @@ type verdict struct {
 // intent is a key with what it has asked this provider for.
 type intent struct {
 	rec      onlyonce.Record
+	steps    []onlyonce.StepRecord
 	verdicts []verdict
-	// others: it has unfinished steps at other providers.
+	// others: it has unfinished steps that this report does not speak of.
 	others bool
 }
 
@@ -67,6 +68,7 @@ func (r *run) intentOf(ctx context.Context, rec onlyonce.Record) (intent, error)
 	if err != nil {
 		return in, fmt.Errorf("read steps: %w", err)
 	}
+	in.steps = steps
 	// The clock is read behind the steps, so that their sends seem later than
 	// they were, never earlier.
 	at, err := r.clock(ctx)
@@ -76,7 +78,7 @@ func (r *run) intentOf(ctx context.Context, rec onlyonce.Record) (intent, error)
 	for _, s := range steps {
 		book, ours := bookOf(s)
 		if s.Provider != r.cfg.Provider.Name || !ours {
-			in.others = in.others || (s.State == onlyonce.StepBegun && s.Provider != r.cfg.Provider.Name)
+			in.others = in.others || s.State == onlyonce.StepBegun
 			continue
 		}
 		v := verdict{step: s, typ: report.Type(book.Type)}
@@ -241,19 +243,17 @@ func (r *run) judgeAbsent(ctx context.Context, rec onlyonce.Record, v *verdict, 
 		return nil
 	}
 	const notThere = "the report does not have it, which proves nothing: "
+	// Its oldest row does not say where the report begins: a straggler is older.
 	from, until := r.cfg.From, r.cfg.CompleteUntil
-	if from.IsZero() {
-		from = r.stats.Oldest
-	}
 	last := at.Add(-v.step.Idle).Add(v.step.SendWithin)
 	switch {
-	case until.IsZero():
-		v.why = notThere + "nobody says until when it is complete (--complete-until)"
+	case from.IsZero() || until.IsZero():
+		v.why = notThere + "nobody says from when until when it is complete (--from, --complete-until)"
 		return nil
 	case !r.reader.Has(v.typ):
 		v.why = notThere + "it has no column with our references of " + v.step.Name + "s"
 		return nil
-	case from.IsZero() || rec.CreatedAt.Before(from.Add(r.cfg.Visible)):
+	case rec.CreatedAt.Before(from.Add(r.cfg.Visible)):
 		v.why = notThere + "it may have been sent before the report begins (--from)"
 		return nil
 	case !last.Add(r.cfg.Visible).Before(until):

@@ -55,6 +55,8 @@ func rowsBefore() []string {
 			VALUES ('ch_1', 'm', 'op_1', 1000, 'EUR', 'tok', 'd', '{}', 'o1', 'succeeded', 'pc_1', 300, 300, 5)`,
 		`INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, decline_code, processor_id, created_us)
 			VALUES ('ch_2', 'm', 'op_2', 1000, 'EUR', 'tok', '', '{}', 'failed', 'lost_card', 'pc_2', 6)`,
+		`INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, decline_code, processor_id, created_us)
+			VALUES ('ch_3', 'm', 'op_10', 1000, 'EUR', 'tok', '', '{}', 'failed', 'lost_card', '', 6)`,
 		`INSERT INTO payments_refunds (id, merchant, operation, charge_id, amount, currency, reason, status, processor_id, held_key, held_fence, created_us)
 			VALUES ('re_1', 'm', 'op_3', 'ch_1', 300, 'EUR', 'why', 'succeeded', 'pr_1', 'k3', 9, 7)`,
 		`INSERT INTO payments_refunds (id, merchant, operation, charge_id, amount, currency, reason, status, failure_code, held_key, held_fence, created_us)
@@ -93,13 +95,13 @@ func texts(t *testing.T, d *db.Database, query string) string {
 func TestUpgradeKeepsRows(t *testing.T) {
 	t.Parallel()
 	const (
-		charges = `SELECT seq || ' ' || id || ' ' || amount || ' ' || coalesce(order_id, '-') || ' ' || status || ' ' || coalesce(decline_code, '-') || ' ' || refunded FROM payments_charges ORDER BY seq`
+		charges = `SELECT seq || ' ' || id || ' ' || amount || ' ' || coalesce(order_id, '-') || ' ' || status || ' ' || coalesce(decline_code, '-') || ' ' || refunded || ' ' || coalesce(processor_id, '-') FROM payments_charges ORDER BY seq`
 		refunds = `SELECT seq || ' ' || id || ' ' || charge_id || ' ' || amount || ' ' || status || ' ' || coalesce(failure_code, processor_id) FROM payments_refunds ORDER BY seq`
 		orders  = `SELECT seq || ' ' || id || ' ' || status || ' ' || total || ' ' || coalesce(charge_id, '-') || ' ' || coalesce(operation, '-') FROM payments_orders ORDER BY seq`
 		lines   = `SELECT order_id || ' ' || product || ' ' || quantity FROM payments_order_lines ORDER BY line`
 	)
 	want := map[string]string{
-		charges: "1 ch_1 1000 o1 succeeded - 300; 2 ch_2 1000 - failed lost_card 0",
+		charges: "1 ch_1 1000 o1 succeeded - 300 pc_1; 2 ch_2 1000 - failed lost_card 0 pc_2; 3 ch_3 1000 - failed lost_card 0 -",
 		refunds: "1 re_1 ch_1 300 succeeded pr_1; 2 re_2 ch_1 9999 failed refund_exceeds_charge",
 		orders:  "1 o1 paid 1000 ch_1 -; 2 ord_2 open 500 - op_5",
 		lines:   "o1 p 2",
@@ -123,15 +125,16 @@ func TestUpgradeKeepsRows(t *testing.T) {
 					t.Errorf("%s\ngives %s\nwant  %s", query, got, rows)
 				}
 			}
-			exec(t, d, `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) VALUES ('ch_4', 'm', 'op_8', 1, 'EUR', '', '', '', 'failed', 'pc_4', 1)`)
-			if got := texts(t, d, `SELECT seq || '' FROM payments_charges WHERE id = 'ch_4'`); got != "3" {
+			exec(t, d, `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) VALUES ('ch_4', 'm', 'op_8', 1, 'EUR', '', '', '', 'failed', NULL, 1)`)
+			if got := texts(t, d, `SELECT seq || '' FROM payments_charges WHERE id = 'ch_4'`); got != "4" {
 				t.Errorf("the next charge is number %s", got)
 			}
 			for what, statement := range map[string]string{
 				"a refund of no charge":        `INSERT INTO payments_refunds (id, merchant, operation, charge_id, amount, currency, reason, status, created_us) VALUES ('re_3', 'm', 'op_9', 'none', 1, 'EUR', '', 'failed', 1)`,
 				"a line of no order":           `INSERT INTO payments_order_lines (merchant, order_id, line, product, quantity, unit_price) VALUES ('m', 'none', 0, 'p', 1, 1)`,
 				"an order is paid by none":     `UPDATE payments_orders SET status = 'paid', charge_id = 'none' WHERE id = 'ord_2'`,
-				"an operation has two charges": `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) VALUES ('ch_3', 'm', 'op_1', 1, 'EUR', '', '', '', 'failed', 'pc_3', 1)`,
+				"money moves without a name":   `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, created_us) VALUES ('ch_5', 'm', 'op_11', 1, 'EUR', '', '', '', 'succeeded', 1)`,
+				"an operation has two charges": `INSERT INTO payments_charges (id, merchant, operation, amount, currency, source, description, metadata, status, processor_id, created_us) VALUES ('ch_6', 'm', 'op_1', 1, 'EUR', '', '', '', 'failed', 'pc_3', 1)`,
 			} {
 				if err := d.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
 					_, err := tx.Exec(ctx, statement)
