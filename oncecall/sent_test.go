@@ -274,3 +274,25 @@ func TestUntrustedServer(t *testing.T) {
 	}
 	s.wantState(t, "k", onlyonce.FailedRetryable)
 }
+
+// D3: two clients with transports of their own in one Effect.Send are one send: that
+// the second was not connected proves nothing of the first.
+func TestTwoTransportsOfOneSend(t *testing.T) {
+	t.Parallel()
+	w := startWire(t, func(int) reaction { return hangUp })
+	one, _ := client(t)
+	two, _ := client(t)
+	s := newShop(t)
+	err := s.send(t, "k", func(ctx context.Context, _ onlyonce.Sending) error {
+		if err := ask(ctx, one, "POST", w.url, pay()); err == nil || oncecall.NotSent(err) {
+			t.Errorf("the first client: %v", err)
+		}
+		err := ask(ctx, two, "POST", w.url, pay())
+		if err == nil || oncecall.NotSent(err) {
+			t.Errorf("the second client: %v", err)
+		}
+		return ask(ctx, two, "POST", nowhere(t), pay())
+	})
+	wantCode(t, err, onlyonce.CodeOutcomeUnknown)
+	s.wantState(t, "k", onlyonce.InDoubt)
+}
