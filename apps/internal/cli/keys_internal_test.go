@@ -44,7 +44,10 @@ func TestRecoverCommand(t *testing.T) {
 	}
 
 	command := func(key, url string) []string {
-		return []string{"keys", "recover", key, "--scope", "dev", "--store", store, "--processor", url}
+		return []string{"keys", "recover", key, "--scope", "dev", "--store", store, "--processor", url, "--processor-memory", "23h", "--processor-lookup"}
+	}
+	if out, errs, code := run(t, command("k3", p.url)[:9]...); code != exitUsage || !strings.Contains(errs, "--processor needs --processor-memory") {
+		t.Errorf("without promises: %d %s %s", code, out, errs)
 	}
 	if out, errs, code := run(t, command("k3", "http://127.0.0.1:1")...); code != exitUnknown {
 		t.Errorf("without a processor: %d %s %s", code, out, errs)

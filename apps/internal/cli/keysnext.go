@@ -47,7 +47,7 @@ func again(kept bool) []string {
 	if !kept {
 		return []string{"a retry by its client, with the same key, goes on behind what is recorded; the request is not kept, so nobody else can"}
 	}
-	return []string{"a retry by its client, the service's recoverer, or keys recover --processor URL goes on behind what is recorded"}
+	return []string{"a retry by its client, the service's recoverer, or keys recover --processor URL, with the promises that serve is told, goes on behind what is recorded"}
 }
 
 // settling is how a person settles a step that may have had an effect.

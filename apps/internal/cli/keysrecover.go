@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
@@ -16,11 +17,29 @@ import (
 // keysRecoverCmd gives an operation a turn.
 type keysRecoverCmd struct {
 	storeFlag
-	promiseFlags
 	Key       string `arg:"" help:"The idempotency key."`
 	Scope     string `required:"" help:"Whose key it is: the merchant."`
 	Processor string `placeholder:"URL" help:"The card processor that the service uses. Not needed when all its steps are done."`
-	JSON      bool   `name:"json" env:"-" help:"Print the key as JSON."`
+	// Its promises have no defaults here: a promise that the processor does not keep
+	// charges a card twice.
+	ProcessorTimeout time.Duration  `default:"10s" help:"How long one call of the processor may take."`
+	ProcessorMemory  *time.Duration `help:"What serve is told: how long the processor honours an idempotency key; 0: it honours none. Needed with --processor."`
+	ProcessorLookup  *bool          `negatable:"" help:"What serve is told: whether the processor can be asked by our reference. Needed with --processor."`
+	ProcessorVisible time.Duration  `default:"0s" help:"What serve is told: how long the processor may take to show what it has done. 0: not finding it proves nothing."`
+	JSON             bool           `name:"json" env:"-" help:"Print the key as JSON."`
+}
+
+// promises are those of the processor, all of which somebody has to state.
+func (c *keysRecoverCmd) promises() (promiseFlags, error) {
+	if c.ProcessorMemory == nil || c.ProcessorLookup == nil {
+		return promiseFlags{}, &usageError{
+			"--processor needs --processor-memory and --processor-lookup or --no-processor-lookup",
+			"say what serve is told of the processor, by default --processor-memory 23h --processor-lookup: with another promise a card may be charged twice",
+		}
+	}
+	return promiseFlags{
+		ProcessorTimeout: c.ProcessorTimeout, ProcessorMemory: *c.ProcessorMemory, ProcessorLookup: *c.ProcessorLookup, ProcessorVisible: c.ProcessorVisible,
+	}, nil
 }
 
 // Help says what a turn is.
@@ -42,7 +61,7 @@ func (c *keysRecoverCmd) Run(ctx context.Context, std Streams) error {
 		}
 		if rec.State != onlyonce.Completed {
 			if c.Processor == "" && needsProcessor(steps) {
-				return &usageError{"--processor is required: not all steps of the operation are done", "give the processor's address, which serve prints: --processor URL"}
+				return &usageError{"--processor is required: not all steps of the operation are done", "give the processor's address, which serve prints, and its promises: --processor URL --processor-memory 23h --processor-lookup"}
 			}
 			if err := c.recover(ctx, d, rec, steps); err != nil {
 				return err
@@ -68,7 +87,11 @@ func (c *keysRecoverCmd) recover(ctx context.Context, d *db.Database, rec onlyon
 	if all, _ := calls(steps); len(all) > 0 && all[0].Provider != processor.ProviderName {
 		return &usageError{fmt.Sprintf("--processor: step %s has asked %s", all[0].Name, all[0].Provider), "let the service that uses it go on with the operation, or settle the key; without --processor what is done is answered"}
 	}
-	remote := c.remote(c.Processor)
+	promises, err := c.promises()
+	if err != nil {
+		return err
+	}
+	remote := promises.remote(c.Processor)
 	defer remote.Close()
 	return recoverKey(ctx, d, rec, remote.Provider())
 }

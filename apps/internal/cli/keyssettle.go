@@ -35,14 +35,17 @@ answer, rows and ledger entries as ever. A result has status succeeded or declin
 --applied with an answer stores that answer, which retries get, and nothing else. For an operation with a step that has left, or may have, the
 books would lack it: that is refused, unless --answer-only says that it is meant.
 
---not-applied frees the key and what it holds: the next retry runs again. A checkout that nobody retries is cancelled by the service, and its
-stock given back.`
+--not-applied frees the key and what it holds: the next retry runs again. A checkout that nobody retries is cancelled by the service
+a quarter of an hour after it was made, and its stock given back.`
 }
 
 // Run settles.
 func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 	if c.Actor == "" {
 		return &usageError{"--actor is required: this session names no user", "say who settles the key: --actor NAME"}
+	}
+	if c.AnswerOnly && c.NotApplied {
+		return &usageError{"--answer-only goes with --applied FILE: --not-applied stores no answer", "leave one of the two out"}
 	}
 	s := onlyonce.Settlement{Key: onlyonce.Key{Scope: c.Scope, Value: c.Key}, Actor: c.Actor, Reason: c.Reason}
 	if !c.NotApplied {
