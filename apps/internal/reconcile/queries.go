@@ -146,8 +146,11 @@ const (
 
 	findingColumns = `id, provider, kind, type, provider_id, reference, merchant, operation, ours, theirs, detail,
 		status, first_us, last_us, first_run, last_run, runs, coalesce(closed_us, 0), closed_by`
-	selectOpen    = `SELECT ` + findingColumns + ` FROM payments_findings WHERE status = 'open' AND id > ? ORDER BY id LIMIT ?`
-	selectOfRun   = `SELECT ` + findingColumns + ` FROM payments_findings WHERE last_run = ? AND id > ? ORDER BY id LIMIT ?`
+	selectOpen  = `SELECT ` + findingColumns + ` FROM payments_findings WHERE status = 'open' AND id > ? ORDER BY id LIMIT ?`
+	selectOfRun = `SELECT ` + findingColumns + ` FROM payments_findings WHERE last_run = ? AND id > ? ORDER BY id LIMIT ?`
+	// What a report has shown of a reference is not unsaid by one that lacks it.
+	selectShownBefore = `SELECT id, theirs FROM payments_findings
+		WHERE provider = ? AND type = ? AND reference = ? AND theirs <> '' ORDER BY id LIMIT 1`
 	selectFinding = `SELECT ` + findingColumns + ` FROM payments_findings WHERE id = ?`
 	acceptFinding = `UPDATE payments_findings SET status = 'accepted', closed_us = (SELECT now_us FROM payments_clock), closed_by = ?
 		WHERE id = ? AND status = 'open'`

@@ -49,8 +49,19 @@ func (r *run) stage(ctx context.Context) error {
 		}
 		if ended {
 			r.stats = reader.Stats()
-			return nil
+			return r.whole()
 		}
+	}
+}
+
+// whole refuses to take a report for complete that may have been cut off.
+func (r *run) whole() error {
+	if r.cfg.CompleteUntil.IsZero() || !r.reader.Unended() {
+		return nil
+	}
+	return &report.Error{
+		Line: int(r.last), Text: "the last line has no end: the report may have been cut off, and is not taken for complete",
+		Hint: "get the report again; if the provider ends no last line, end it by hand, or leave --complete-until out",
 	}
 }
 

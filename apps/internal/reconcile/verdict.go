@@ -243,6 +243,10 @@ func (r *run) judgeAbsent(ctx context.Context, rec onlyonce.Record, v *verdict, 
 		return nil
 	}
 	const notThere = "the report does not have it, which proves nothing: "
+	if seen, err := r.earlier(ctx, v); err != nil || seen != "" {
+		v.why = notThere + seen
+		return err
+	}
 	// Its oldest row does not say where the report begins: a straggler is older.
 	from, until := r.cfg.From, r.cfg.CompleteUntil
 	last := at.Add(-v.step.Idle).Add(v.step.SendWithin)
@@ -271,6 +275,28 @@ func (r *run) judgeAbsent(ctx context.Context, rec onlyonce.Record, v *verdict, 
 	v.is, v.why = absent, fmt.Sprintf("the report is complete from %s to %s and does not have it",
 		from.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))
 	return nil
+}
+
+// earlier says what an earlier report has shown of a step that this one does not
+// have; empty: nothing. One of the two is not whole, and a person has to look.
+func (r *run) earlier(ctx context.Context, v *verdict) (seen string, err error) {
+	err = r.read(ctx, func(ctx context.Context, tx db.Tx) error {
+		var id int64
+		var theirs string
+		err := tx.QueryRow(ctx, selectShownBefore, r.cfg.Provider.Name, string(v.typ), v.step.Reference).Scan(&id, &theirs)
+		switch {
+		case errors.Is(err, db.ErrNoRows):
+			return nil
+		case err != nil:
+			return err
+		}
+		seen = fmt.Sprintf("an earlier report has shown it, %s (finding %d)", theirs, id)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("look through earlier findings: %w", err)
+	}
+	return seen, nil
 }
 
 // unnamed finds a row without a reference that could be a step's; 0 is none.

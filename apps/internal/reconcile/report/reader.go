@@ -109,6 +109,10 @@ func (r *Reader) Stats() Stats {
 	return r.stats
 }
 
+// Unended tells, once Next has returned io.EOF, whether the last line has no end: some
+// programs write none, and a file that was cut off has none either.
+func (r *Reader) Unended() bool { return r.source.last != '\n' }
+
 // Sum is the SHA-256 of the report in hexadecimal. It is that of the whole report
 // once Next has returned io.EOF.
 func (r *Reader) Sum() string { return hex.EncodeToString(r.source.sum.Sum(nil)) }

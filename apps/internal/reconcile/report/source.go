@@ -22,6 +22,7 @@ type source struct {
 	in   io.Reader
 	sum  hash.Hash
 	read int64
+	last byte
 	// upTo is where the record that is being read must have ended.
 	upTo int64
 }
@@ -38,6 +39,9 @@ func (s *source) Read(p []byte) (int, error) {
 	n, err := s.in.Read(p)
 	s.sum.Write(p[:n])
 	s.read += int64(n)
+	if n > 0 {
+		s.last = p[n-1]
+	}
 	return n, err
 }
 
