@@ -64,10 +64,10 @@ func TestRefusalIsReplayed(t *testing.T) {
 		return func(ctx context.Context) (onlyonce.Answer, error) {
 			e := p.effect("first choice")
 			e.Send = func(context.Context, onlyonce.Sending) ([]byte, error) {
-				return nil, onlyonce.NotAppliedError(&onlyonce.Refusal{Result: []byte("card not taken here"), Err: errLost})
+				return nil, onlyonce.NotAppliedError(&onlyonce.RefusalError{Result: []byte("card not taken here"), Err: errLost})
 			}
 			_, err := onlyonce.Call(ctx, e)
-			refusal, ok := errors.AsType[*onlyonce.Refusal](err)
+			refusal, ok := errors.AsType[*onlyonce.RefusalError](err)
 			if !onlyonce.IsNotApplied(err) || !ok || refusal.Error() == "" {
 				t.Errorf("got %v", err)
 				return onlyonce.Answer{}, err

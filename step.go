@@ -125,10 +125,10 @@ func proofIn(err error) *notAppliedError {
 	}
 }
 
-// Refusal is what a provider has said when it refused, recorded with the step: a
+// RefusalError is what a provider has said when it refused, recorded with the step: a
 // handler that went on from there, to another provider say, gets the same again
 // when it is resumed. Send returns it inside NotAppliedError.
-type Refusal struct {
+type RefusalError struct {
 	// Result is the refusal in the words of the caller of Call.
 	Result []byte
 	// Err is the provider's error; nil when it was recorded by an earlier run.
@@ -136,7 +136,7 @@ type Refusal struct {
 }
 
 // Error says that the provider refused.
-func (r *Refusal) Error() string {
+func (r *RefusalError) Error() string {
 	if r.Err == nil {
 		return "refused when it was tried before"
 	}
@@ -144,7 +144,7 @@ func (r *Refusal) Error() string {
 }
 
 // Unwrap returns Err.
-func (r *Refusal) Unwrap() error { return r.Err }
+func (r *RefusalError) Unwrap() error { return r.Err }
 
 func (n *notAppliedError) Unwrap() error { return n.error }
 
@@ -251,7 +251,7 @@ func (c *effectCall) resume(ctx context.Context, prior *StepRecord) ([]byte, err
 			// could have a second effect beside that of what came after it.
 			err := fmt.Errorf("step %v had no effect when it was tried, and step %v was begun after it", c.id, next)
 			if len(prior.Result) > 0 {
-				err = fmt.Errorf("%w: %w", err, &Refusal{Result: prior.Result})
+				err = fmt.Errorf("%w: %w", err, &RefusalError{Result: prior.Result})
 			}
 			return nil, NotAppliedError(err)
 		}
@@ -325,7 +325,7 @@ func (c *effectCall) send(ctx context.Context, epoch int) ([]byte, error) {
 	result, err := c.transmit(ctx, epoch, c.sending(epoch))
 	if isNotApplied(err) {
 		var said []byte
-		if refusal, ok := errors.AsType[*Refusal](err); ok {
+		if refusal, ok := errors.AsType[*RefusalError](err); ok {
 			said = refusal.Result
 		}
 		if _, err := c.end(ctx, StepNotApplied, said); err != nil {

@@ -104,7 +104,7 @@ func recorded(out Outcome, err error) ([]byte, error) {
 	if encodeErr != nil {
 		return nil, err
 	}
-	return nil, onlyonce.NotAppliedError(&onlyonce.Refusal{Result: said, Err: err})
+	return nil, onlyonce.NotAppliedError(&onlyonce.RefusalError{Result: said, Err: err})
 }
 
 func encoded(out Outcome, err error) ([]byte, error) {
@@ -121,7 +121,7 @@ func refusal(err error) (Outcome, error) {
 		return Outcome{}, err
 	}
 	var out Outcome
-	if e, ok := errors.AsType[*onlyonce.Refusal](err); ok && json.Unmarshal(e.Result, &out) == nil && out.Status == Refused {
+	if e, ok := errors.AsType[*onlyonce.RefusalError](err); ok && json.Unmarshal(e.Result, &out) == nil && out.Status == Refused {
 		return out, nil
 	}
 	return Outcome{}, err
