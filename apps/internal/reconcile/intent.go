@@ -210,10 +210,26 @@ func (in intent) plan() plan {
 		return planUnknown // a freed key is its caller's to go on with
 	case n[recorded] > 0:
 		return planAnswer
+	case in.unsent():
+		return planNotApplied
 	case in.rec.State == onlyonce.InDoubt:
 		return planUnknown
 	}
 	return planNothing
+}
+
+// unsent tells whether the key's own steps prove that nothing is out: no request
+// leaves before its step is recorded, so a key in doubt without such a step has sent
+// nothing whose end is not known. What its handler declared, or a deploy has changed,
+// is for a person.
+func (in intent) unsent() bool {
+	if in.rec.State != onlyonce.InDoubt || in.rec.Abandon != onlyonce.AbandonResume ||
+		in.rec.Reason == onlyonce.ReasonDeclared || strings.HasPrefix(in.rec.Reason, onlyonce.ReasonChangedSteps) {
+		return false
+	}
+	return !slices.ContainsFunc(in.steps, func(s onlyonce.StepRecord) bool {
+		return s.State != onlyonce.StepNotApplied && s.Provider != onlyonce.ProviderStore
+	})
 }
 
 // finding is about one step of a key.
@@ -277,6 +293,9 @@ func (in intent) proof(p plan) string {
 		case p == planAnswer && v.is == recorded:
 			whys = append(whys, "step "+v.step.Name+" is done, and the operation was never answered")
 		}
+	}
+	if p == planNotApplied && len(whys) == 0 {
+		whys = append(whys, "the key has recorded no request that could be out, and none leaves before it is recorded")
 	}
 	text := strings.Join(whys, "; ")
 	if p == planNotApplied {
