@@ -16,7 +16,7 @@ build: ## Build every module, and the program into bin/onlyonce
 	@mkdir -p bin
 	@if ls apps/onlyonce/*.go >/dev/null 2>&1; then go build -o bin/onlyonce ./apps/onlyonce; fi
 
-servers: ## Install PostgreSQL and PgBouncer where they are missing (root or sudo), fetch stripe-mock
+servers: ## Install the servers of the tests where they are missing (root or sudo), fetch stripe-mock
 	@tools/servers.sh
 	@cd adapters/stripeproc/testdata/stripemock && GOWORK=off GOFLAGS= go mod download
 

@@ -55,7 +55,7 @@ func New(store Store, cfg Config) (*Engine, error) {
 		return nil, configError("store", "must not be nil")
 	}
 	cfg = cfg.WithDefaults()
-	settings, _ := store.(SettingStore)
+	settings, _ := SettingsOf(store)
 	if cfg.Secrets.Current.ID == "" && settings == nil {
 		return nil, configError("Secrets", "is required: the %s store keeps no settings", store.Features().Name)
 	}
@@ -176,7 +176,7 @@ func (e *Engine) Steps(ctx context.Context, op Op, req Request, handler HandlerF
 	if err := op.Validate(); err != nil {
 		return Result{}, err
 	}
-	if _, ok := e.store.(StepStore); !ok {
+	if _, ok := StepsOf(e.store); !ok {
 		return Result{}, configError("store", "%s keeps no steps", e.store.Features().Name)
 	}
 	return e.do(ctx, job{op.WithDefaults(), modeSteps, req}, handler)

@@ -130,6 +130,15 @@ type Record struct {
 	ExpiresAt   time.Time
 }
 
+// Remaining is how long the record stands as it is: an answer until it expires,
+// anything else until its lease is over. now is the store's.
+func (r Record) Remaining(now time.Time) time.Duration {
+	if r.State == Completed {
+		return r.ExpiresAt.Sub(now)
+	}
+	return r.LeaseEnd.Sub(now)
+}
+
 // Owner is what proves that a write comes from the attempt that owns the key.
 type Owner struct {
 	Key     Key

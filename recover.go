@@ -81,8 +81,8 @@ func (r Recoverer) store() (RecoveryStore, error) {
 	if r.Engine == nil {
 		return nil, configError("Recoverer.Engine", "must not be nil")
 	}
-	rs, ok := r.Engine.store.(RecoveryStore)
-	if !ok || !r.Engine.store.Features().Recovery {
+	rs, ok := RecoveryOf(r.Engine.store)
+	if !ok {
 		return nil, configError("Recoverer.Engine", "needs a store that keeps requests: %s does not", r.Engine.store.Features().Name)
 	}
 	return rs, nil

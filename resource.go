@@ -85,7 +85,7 @@ func (e *Engine) decideAbandoned(ctx context.Context, rec Record) error {
 // traceOf says which effect an abandoned attempt may have had; empty: none, or
 // running it again does no harm.
 func (e *Engine) traceOf(ctx context.Context, rec Record) (trace string, err error) {
-	store, ok := e.store.(StepStore)
+	store, ok := StepsOf(e.store)
 	if rec.Abandon != AbandonResume || !ok {
 		return "", nil
 	}

@@ -104,7 +104,7 @@ const settleLease = 30 * time.Second
 // When it fails, or crashes, on the way, the key is as before, or in doubt, at the
 // latest when the operator's claim has run out; an audit entry may be there already.
 func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
-	ops, ok := e.store.(OperatorStore)
+	ops, ok := OperatorsOf(e.store)
 	if !ok {
 		return Record{}, configError("store", "%s keeps no audit", e.store.Features().Name)
 	}
@@ -175,8 +175,8 @@ func (e *Engine) stillSo(ctx context.Context, s Settlement, rec Record, claim Cl
 // stepsOf reads the steps of the key's present life; none where the store keeps
 // none.
 func (e *Engine) stepsOf(ctx context.Context, key Key) (steps []StepRecord, err error) {
-	store, ok := e.store.(StepStore)
-	if !ok || !e.store.Features().Steps {
+	store, ok := StepsOf(e.store)
+	if !ok {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.StoreTimeout)
@@ -322,7 +322,7 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 		return e.applyResults(ctx, owner, s)
 	}
 	if s.Applied == nil {
-		if steps, ok := e.store.(StepStore); ok {
+		if steps, ok := StepsOf(e.store); ok {
 			if err := e.endUnfinished(ctx, steps, owner); err != nil {
 				return err
 			}
@@ -351,7 +351,7 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 // applyResults records what the outside world did as the results of begun steps,
 // and frees the key for a run that goes on behind them.
 func (e *Engine) applyResults(ctx context.Context, owner Owner, s Settlement) error {
-	store, ok := e.store.(StepStore)
+	store, ok := StepsOf(e.store)
 	if !ok {
 		return configError("store", "%s keeps no steps", e.store.Features().Name)
 	}
@@ -386,7 +386,7 @@ func (e *Engine) applyResults(ctx context.Context, owner Owner, s Settlement) er
 // requeue lets a Recoverer go on with what was settled, however many turns it has
 // had. A failure costs no more than time: its turn comes again.
 func (e *Engine) requeue(ctx context.Context, key Key) {
-	if rs, ok := e.store.(RecoveryStore); ok && e.store.Features().Recovery {
+	if rs, ok := RecoveryOf(e.store); ok {
 		_, _ = rs.Requeue(ctx, key)
 	}
 }

@@ -208,7 +208,7 @@ func (a *Attempt) ended(id stepID, state StepState, result []byte) {
 
 // loadSteps reads what earlier attempts of the same life have recorded.
 func (a *Attempt) loadSteps(ctx context.Context) error {
-	store, ok := a.e.store.(StepStore)
+	store, ok := StepsOf(a.e.store)
 	if a.mode != modeSteps || !ok || !a.resumed {
 		a.log.byID = map[stepID]*StepRecord{}
 		return nil

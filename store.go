@@ -75,9 +75,24 @@ type Features struct {
 	Resources bool
 	// Recovery: the store is a RecoveryStore.
 	Recovery bool
+	// Settings: the store is a SettingStore.
+	Settings bool
+	// Operators: the store is an OperatorStore.
+	Operators bool
 	// SeesUncommitted: a request that differs from an atomic attempt still
 	// under way is told so (422) rather than that the key is busy (409).
 	SeesUncommitted bool
+	// Observes: the store has no clock, or several, so that a lease is not
+	// judged by the time it was written with. A handle takes a key over only after
+	// it has seen the same fence and the same renewal for a whole lease by its own
+	// monotonic clock (rule C4); its own claims and renewals count as seen. A
+	// handle that meets a key for the first time is told that it is busy, however
+	// old the claim. Clocks of several machines decide about retention alone.
+	Observes bool
+	// CommitDecides: transactions of one key may run side by side, and only at
+	// the commit all but one of them are rolled back (ErrConflict; rule C1). A
+	// duplicate of one that is still open is not told that the key is busy.
+	CommitDecides bool
 }
 
 // ClaimRequest asks for a key.
@@ -188,7 +203,8 @@ type Claim struct {
 	From State
 	// Record is the key's record after the claim.
 	Record Record
-	// Remaining is how much of the owner's lease is left by the store's clock.
+	// Remaining is how much is left by the store's clock: for Replay of the
+	// answer's retention, else of the owner's lease. See Record.Remaining.
 	Remaining time.Duration
 }
 

@@ -17,6 +17,9 @@ func NewTx[Tx any](store TxStore[Tx], cfg Config) (*TxEngine[Tx], error) {
 	if store == nil {
 		return nil, configError("store", "must not be nil")
 	}
+	if f := store.Features(); !f.Transactions {
+		return nil, configError("store", "%s has no transactions", f.Name)
+	}
 	e, err := New(store, cfg)
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func New(cfg Config) (*Store, error) {
 
 // Features says that nothing here is durable or shared.
 func (s *Store) Features() onlyonce.Features {
-	return onlyonce.Features{Name: "memory", SingleProcess: true, Transactions: true, Steps: true, SeesUncommitted: true, Resources: true, Recovery: true}
+	return onlyonce.Features{Name: "memory", SingleProcess: true, Transactions: true, Steps: true, SeesUncommitted: true, Resources: true, Recovery: true, Settings: true, Operators: true}
 }
 
 // Claim decides by onlyonce.Judge under the store's mutex.
@@ -168,7 +168,7 @@ func (s *Store) judge(req onlyonce.ClaimRequest) (onlyonce.Claim, *row) {
 		verdict, write = onlyonce.Judge(old.Record, req, now)
 	}
 	if !write {
-		claim := onlyonce.Claim{Verdict: verdict, Record: clone(old.Record), Remaining: old.LeaseEnd.Sub(now)}
+		claim := onlyonce.Claim{Verdict: verdict, Record: clone(old.Record), Remaining: old.Remaining(now)}
 		if verdict.Owns() {
 			claim.From = old.from
 		}

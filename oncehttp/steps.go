@@ -44,7 +44,7 @@ func Steps[In any](g *Guard, route StepsRoute[In]) (http.Handler, error) {
 	if err := complete(route.Route, route.Decode != nil, route.Handle != nil); err != nil {
 		return nil, err
 	}
-	if _, ok := g.engine.Store().(onlyonce.StepStore); !ok {
+	if _, ok := onlyonce.StepsOf(g.engine.Store()); !ok {
 		return nil, configError("engine", "has a store that keeps no steps: "+g.engine.Store().Features().Name)
 	}
 	if route.Resource != nil && !g.engine.Store().Features().Resources {

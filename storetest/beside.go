@@ -142,6 +142,7 @@ func checkCompleteTxBeside[Tx any](t *testing.T, b *txBench[Tx]) {
 			if s, err := b.tx.CompleteTx(b.ctx, tx, owner, created()); err != nil || !s.Held {
 				return errors.Join(err, errBusiness)
 			}
+			b.watch(t, store, req)
 			b.clock.Advance(lease)
 			takeover = aside(b.ctx, func() onlyonce.Verdict {
 				c, err := store.Claim(b.ctx, again(req))

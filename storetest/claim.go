@@ -18,6 +18,7 @@ func claimRules() []rule {
 		{"C3_a_claim_is_seen_elsewhere", "another handle does not see a claim that was confirmed", checkSeen},
 		{"C4_a_lease_ends_by_the_stores_clock", "a lease must be over when the store's clock says so, neither earlier nor later (case B20)", checkLeaseEnd},
 		{"C4_a_claim_without_a_lease_is_refused", "a claim that never ends locks its key for ever (case B05)", checkNoLease},
+		{"T2_a_replay_says_what_is_left_of_its_retention", "a replay must say for how long its answer still stands", checkReplayRemaining},
 		{"C7_only_a_repeatable_attempt_is_taken_over", "what a crash left behind may run again only if the record and the request both say so", checkTakeover},
 		{"C7_what_steps_have_done_is_continued_by_steps_only", "a freed operation made of steps was claimed by a request that would not resume it: a finished step would run again", checkStepsContinue},
 		{"C7_lease_lengths_do_not_matter_to_a_takeover", "a contender's own lease must not decide about the holder's (case B23)", checkTakeoverLease},
@@ -230,6 +231,22 @@ func checkRepeat(t *testing.T, b *bench) {
 	if c := b.want(t, req, onlyonce.Replay); c.Record.Attempt != req.Attempt {
 		t.Errorf("an attempt must recognise its own answer")
 	}
+}
+
+// checkReplayRemaining: whoever keeps an answer must know for how long it may.
+func checkReplayRemaining(t *testing.T, b *bench) {
+	req := request("k")
+	b.complete(t, b.want(t, req, onlyonce.Won).Record.Owner(), created())
+	for _, age := range []time.Duration{0, time.Hour, retention - time.Hour - time.Microsecond} {
+		before := b.clock.Now()
+		b.clock.Advance(age)
+		c := b.want(t, again(req), onlyonce.Replay)
+		if want := c.Record.ExpiresAt.Sub(before.Add(age)); c.Remaining != want || want <= 0 {
+			t.Errorf("remaining %v, want %v", c.Remaining, want)
+		}
+	}
+	b.clock.Advance(time.Microsecond)
+	b.want(t, again(req), onlyonce.Won)
 }
 
 // B38: clients' keys repeat: another request under a key is told so, whatever

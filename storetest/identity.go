@@ -136,7 +136,7 @@ func checkUnshared(t *testing.T, b *bench) {
 		"replay": func() onlyonce.Record { return b.want(t, again(request("k")), onlyonce.Replay).Record },
 		"get":    func() onlyonce.Record { return b.get(t, req.Key) },
 	}
-	if ops, ok := b.store.(onlyonce.OperatorStore); ok {
+	if ops, ok := onlyonce.OperatorsOf(b.store); ok {
 		reads["list"] = func() onlyonce.Record {
 			page, err := ops.List(b.ctx, onlyonce.ListFilter{})
 			if err != nil || len(page.Records) != 1 {
@@ -174,7 +174,7 @@ func (b *bench) unsharedSteps(t *testing.T) {
 			s[0].Request[0], s[0].Result[0] = 'Y', 'Y'
 		}
 	}
-	if s, ok := b.store.(onlyonce.SettingStore); ok {
+	if s, ok := onlyonce.SettingsOf(b.store); ok {
 		value := []byte("value")
 		for range 2 {
 			got, err := s.AddSetting(b.ctx, "kind", "id", value)

@@ -19,7 +19,7 @@ func optionalRules() []rule {
 }
 
 func checkSettings(t *testing.T, b *bench) {
-	s, ok := b.store.(onlyonce.SettingStore)
+	s, ok := onlyonce.SettingsOf(b.store)
 	if !ok {
 		t.Skip("not promised: settings")
 	}
@@ -42,7 +42,7 @@ func checkSettings(t *testing.T, b *bench) {
 
 func (b *bench) operators(t *testing.T) onlyonce.OperatorStore {
 	t.Helper()
-	s, ok := b.store.(onlyonce.OperatorStore)
+	s, ok := onlyonce.OperatorsOf(b.store)
 	if !ok {
 		t.Skip("not promised: listing and audit")
 	}

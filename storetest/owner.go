@@ -59,7 +59,7 @@ func foreignWrites(t *testing.T, b *bench, owner onlyonce.Owner) {
 	if b.park(t, owner, false) || b.park(t, owner, true) {
 		t.Error("it parked")
 	}
-	if steps, ok := b.store.(onlyonce.StepStore); ok && b.store.Features().Steps {
+	if steps, ok := onlyonce.StepsOf(b.store); ok {
 		if held, err := steps.BeginStep(b.ctx, owner, intent("s", 0)); held || err != nil {
 			t.Errorf("it began a step: %v %v", held, err)
 		}

@@ -12,7 +12,8 @@ import (
 // Backend opens stores.
 type Backend struct {
 	// Open returns a store on fresh, empty data, and closes it with the test.
-	// The store's clock must be now.
+	// The store's clock must be now; where it has none (Features.Observes), so must
+	// the one that it watches leases by.
 	Open func(t *testing.T, now func() time.Time) Instance
 }
 
@@ -70,6 +71,7 @@ func Run(t *testing.T, backend Backend) {
 	t.Helper()
 	var rules []rule
 	rules = append(rules, claimRules()...)
+	rules = append(rules, watchRules()...)
 	rules = append(rules, ownerRules()...)
 	rules = append(rules, expiryRules()...)
 	rules = append(rules, identityRules()...)
@@ -77,9 +79,11 @@ func Run(t *testing.T, backend Backend) {
 	rules = append(rules, resourceRules()...)
 	rules = append(rules, recoveryRules()...)
 	rules = append(rules, optionalRules()...)
+	ran := newReport(t, "contract")
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
+			ran.count(t)
 			check(t, backend, r)
 		})
 	}

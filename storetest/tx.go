@@ -44,6 +44,7 @@ func RunTx[Tx any](t *testing.T, backend TxBackend[Tx]) {
 		{"O_atomic_commits_all_or_nothing", "claim, business write and answer did not share one fate", checkAtomic[Tx]},
 		{"O_atomic_rolls_back", "a failed transaction left a business write or a record", checkAtomicRollback[Tx]},
 		{"C2_a_duplicate_of_an_open_transaction_is_busy_at_once", "a duplicate waited for, or ran beside, an uncommitted attempt", checkOpenDuplicate[Tx]},
+		{"C1_of_transactions_side_by_side_one_commits", "two transactions of one key, that could not see each other, both committed (case B08)", checkOneCommits[Tx]},
 		{"C1_one_of_many_transactions_commits", "several transactions of one key committed (case B08)", checkAtomicRace[Tx]},
 		{"O_atomic_continues_a_freed_key", "an atomic claim on an existing row must follow the same rules as any other", checkAtomicResumes[Tx]},
 		{"C6_finish_is_fenced", "a business write of an attempt that was taken over was committed (case B16)", checkFinishFenced[Tx]},
@@ -53,9 +54,11 @@ func RunTx[Tx any](t *testing.T, backend TxBackend[Tx]) {
 	}
 	rules = append(rules, besideRules[Tx]()...)
 	rules = append(rules, txStepRules[Tx]()...)
+	ran := newReport(t, "transactions")
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
+			ran.count(t)
 			explain(t, r.broken)
 			clock := NewClock()
 			in := backend.Open(t, clock.Now)
@@ -162,6 +165,9 @@ func (b *txBench[Tx]) atomicOrPanic(req onlyonce.ClaimRequest, fn onlyonce.TxFun
 }
 
 func checkOpenDuplicate[Tx any](t *testing.T, b *txBench[Tx]) {
+	if b.store.Features().CommitDecides {
+		t.Skip("not promised: a duplicate of an open transaction is told so; the commit decides")
+	}
 	req, other := request("k"), request("k")
 	other.Fingerprint = fingerprintOf("b")
 	ran := false
@@ -184,6 +190,37 @@ func checkOpenDuplicate[Tx any](t *testing.T, b *txBench[Tx]) {
 	}
 	b.count(t, "k", 1)
 	b.want(t, other, onlyonce.Mismatch)
+}
+
+// checkOneCommits has a second transaction of the key run beside an open one,
+// through a handle of its own. Either is told that the key is busy, or both run and
+// one is rolled back.
+func checkOneCommits[Tx any](t *testing.T, b *txBench[Tx]) {
+	if !b.store.Features().CommitDecides {
+		t.Skip("not promised: the commit decides between transactions")
+	}
+	second := b.tx
+	if other, ok := onlyonce.TransactionsOf[Tx](b.Another); b.Another != nil && ok {
+		second = other
+	}
+	req := request("k")
+	var beside onlyonce.Settled
+	c, first, err := b.tx.Atomic(b.ctx, req, func(ctx context.Context, tx Tx) (*onlyonce.Answer, error) {
+		answer, err := b.writes("k")(ctx, tx)
+		duplicate, s, dupErr := second.Atomic(ctx, again(req), b.writes("k"))
+		if beside = s; !s.Held && duplicate.Verdict != onlyonce.Busy && !errors.Is(dupErr, onlyonce.ErrConflict) {
+			t.Errorf("the duplicate: %v, %v", duplicate.Verdict, dupErr)
+		}
+		return answer, err
+	})
+	if err != nil && !errors.Is(err, onlyonce.ErrConflict) {
+		t.Fatalf("atomic: %v", err)
+	}
+	if first.Held == beside.Held {
+		t.Errorf("held: the first %v (%v), the duplicate %v; exactly one must commit", first.Held, c.Verdict, beside.Held)
+	}
+	b.count(t, "k", 1)
+	b.want(t, again(req), onlyonce.Replay)
 }
 
 func checkAtomicRace[Tx any](t *testing.T, b *txBench[Tx]) {

@@ -1,19 +1,36 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests start themselves, where they are missing:
-# PostgreSQL and PgBouncer, from Debian's packages. It needs root or sudo, and
-# leaves a system alone that has them. No system service is made or started.
+# Installs the servers that the tests start themselves, where they are missing, from
+# Debian's packages: PostgreSQL and PgBouncer, MariaDB with Galera, Redis, and Node
+# for what runs on it. It needs root or sudo, and leaves a system alone that has
+# them. No system service is made or started.
 set -euo pipefail
 
+# What has to be there: a program or a file, and the package that brings it.
+wanted=(
+	"postgres postgresql"
+	"pgbouncer pgbouncer"
+	"mariadbd mariadb-server"
+	"mariadb mariadb-client"
+	"/usr/lib/galera/libgalera_smm.so galera-4"
+	"rsync rsync"
+	"redis-server redis-server"
+	"redis-cli redis-tools"
+	"node nodejs"
+	"npm npm"
+)
+
 have() {
-	compgen -c "$1" | grep -qx "$1" || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ||
+	[ -e "$1" ] || compgen -c "$1" | grep -qx "$1" || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ||
 		[ -x "/usr/sbin/$1" ]
 }
 
 missing=()
-have postgres || missing+=(postgresql)
-have pgbouncer || missing+=(pgbouncer)
+for line in "${wanted[@]}"; do
+	read -r file package <<<"$line"
+	have "$file" || missing+=("$package")
+done
 if [ ${#missing[@]} -eq 0 ]; then
-	echo "servers: postgres and pgbouncer are there"
+	echo "servers: all are there"
 	exit 0
 fi
 
@@ -62,8 +79,12 @@ if [[ " ${missing[*]} " == *" postgresql "* ]]; then
 	put "$cluster" 644 'create_main_cluster = false'
 fi
 apt install --no-install-recommends "${missing[@]}" >/dev/null
-# Nor may one start at the next boot; a cluster to start there is none.
-if [[ " ${missing[*]} " == *" pgbouncer "* ]] && command -v systemctl >/dev/null; then
-	"${as_root[@]}" systemctl --quiet disable pgbouncer || true
+# Nor may one start at the next boot; a cluster of PostgreSQL to start there is none.
+if command -v systemctl >/dev/null; then
+	for service in pgbouncer mariadb redis-server; do
+		if [[ " ${missing[*]/mariadb-server/mariadb} " == *" $service "* ]]; then
+			"${as_root[@]}" systemctl --quiet disable "$service" || true
+		fi
+	done
 fi
 echo "servers: installed"

@@ -36,6 +36,11 @@ suite() { # suite NAME DIR PATTERN ARGUMENT...
 	go test -race -count=1 -timeout "${TEST_TIMEOUT:-15m}" "$@" $list
 }
 
+# Every store's suites add a line here.
+ONLYONCE_STORETEST_REPORT=$(mktemp)
+export ONLYONCE_STORETEST_REPORT
+trap 'rm -f "$ONLYONCE_STORETEST_REPORT"' EXIT
+
 failed=0 total=0 table=()
 for line in "${suites[@]}"; do
 	read -r name budget dir pattern <<<"$line"
@@ -49,6 +54,8 @@ for line in "${suites[@]}"; do
 	table+=("$(printf '%-10s %6ds %6ds  %s' "$name" "$took" "$budget" "$verdict")")
 done
 
+printf '\nWhat the stores were examined for: rules kept, not promised (skipped), broken\n'
+sort -u "$ONLYONCE_STORETEST_REPORT" | awk -F '\t' '{ printf "%-13s %-58s %4d %4d %4d\n", $1, $2, $3, $4, $5 }'
 printf '\n%-10s %7s %7s\n' suite took budget
 printf '%s\n' "${table[@]}"
 printf '%-10s %6ds %6ds\n' all "$total" 1200

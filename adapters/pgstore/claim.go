@@ -121,7 +121,7 @@ func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c conte
 	s.seen.add(req.Key.Digest())
 	verdict, write := onlyonce.Judge(old.Record, req, old.now)
 	if !write {
-		claim = onlyonce.Claim{Verdict: verdict, Record: old.Record, Remaining: old.LeaseEnd.Sub(old.now)}
+		claim = onlyonce.Claim{Verdict: verdict, Record: old.Record, Remaining: old.Remaining(old.now)}
 		if verdict.Owns() {
 			claim.From = old.from
 		}

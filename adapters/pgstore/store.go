@@ -122,7 +122,7 @@ func (s *Store) Close() error {
 
 // Features says what is promised.
 func (s *Store) Features() onlyonce.Features {
-	return onlyonce.Features{Name: "postgres", Durable: true, Transactions: true, Steps: true, Resources: true, Recovery: true}
+	return onlyonce.Features{Name: "postgres", Durable: true, Transactions: true, Steps: true, Resources: true, Recovery: true, Settings: true, Operators: true}
 }
 
 // Get reads a record; false if there is none or it has expired. It takes no lock.

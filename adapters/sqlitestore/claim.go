@@ -97,7 +97,7 @@ func (s *Store) judge(ctx context.Context, q querier, req onlyonce.ClaimRequest)
 // standing is the result of a claim that changes nothing. An attempt that
 // finds its own takeover again is told again what it took over from.
 func (j judged) standing() onlyonce.Claim {
-	c := onlyonce.Claim{Verdict: j.verdict, Record: j.row.Record, Remaining: j.row.LeaseEnd.Sub(j.now)}
+	c := onlyonce.Claim{Verdict: j.verdict, Record: j.row.Record, Remaining: j.row.Remaining(j.now)}
 	if j.verdict == onlyonce.Resumed {
 		c.From = j.row.from
 	}

@@ -167,6 +167,7 @@ func (s *Store) Close() error {
 func (s *Store) Features() onlyonce.Features {
 	return onlyonce.Features{
 		Name: "sqlite", Durable: true, Transactions: true, Steps: true, Resources: true, Recovery: true, SeesUncommitted: true,
+		Settings: true, Operators: true,
 	}
 }
 

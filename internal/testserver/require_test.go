@@ -111,11 +111,11 @@ func TestFindPostgresTakesTheHighestVersion(t *testing.T) {
 func TestOwnerRefusesWithoutRun(t *testing.T) {
 	t.Parallel()
 	var o owner
-	_, err := o.start()
+	_, err := start(&o, "postgres", func() (*Cluster, error) { return startCluster(nil) })
 	if err == nil {
 		t.Fatal("started a cluster that nobody would stop")
 	}
-	wantContains(t, err.Error(), "TestMain", "testserver.Run(m)", "NewCluster")
+	wantContains(t, err.Error(), "TestMain", "testserver.Run(m)", "of the test's own")
 }
 
 func TestMajorVersion(t *testing.T) {

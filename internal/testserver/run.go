@@ -1,20 +1,28 @@
 package testserver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"testing"
 )
 
-// owner holds the cluster that the tests of one binary share.
+// owner holds the servers that the tests of one binary share.
 type owner struct {
 	mu      sync.Mutex
 	running bool // inside Run
-	tried   bool
-	cluster *Cluster
-	err     error
+	servers map[string]*sharedServer
 }
+
+// sharedServer is a server of the binary's tests, or why there is none.
+type sharedServer struct {
+	server closer
+	err    error
+}
+
+// closer is a server that ends for good.
+type closer interface{ close() error }
 
 // shared is the one global of this package: a test is handed nothing but its
 // testing.TB, so what TestMain started has to be found by name.
@@ -27,7 +35,7 @@ func Run(m *testing.M) int {
 	shared.open()
 	code := m.Run()
 	if err := shared.close(); err != nil {
-		fmt.Fprintf(os.Stderr, "testserver: stop the shared cluster: %v\n", err)
+		fmt.Fprintf(os.Stderr, "testserver: stop the shared servers: %v\n", err)
 		return max(code, 1)
 	}
 	return code
@@ -46,7 +54,7 @@ func Postgres(tb testing.TB) string {
 		}
 		return s.database(tb)
 	}
-	c, err := shared.start()
+	c, err := start(&shared, "postgres", func() (*Cluster, error) { return startCluster(sharedSettings()) })
 	if err != nil {
 		unavailable(tb, err)
 	}
@@ -56,35 +64,42 @@ func Postgres(tb testing.TB) string {
 func (o *owner) open() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.running = true
+	o.running, o.servers = true, map[string]*sharedServer{}
 }
 
-// start starts the cluster for the first test that asks; the others wait for it.
-// A failure is remembered: what did not start once is not tried for every test.
-func (o *owner) start() (*Cluster, error) {
+// start starts the named server for the first test that asks; the others wait for
+// it. A failure is remembered: what did not start once is not tried for every test.
+func start[T closer](o *owner, name string, run func() (T, error)) (server T, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.running {
-		return nil, fmt.Errorf("nobody would stop the server: add func TestMain(m *testing.M) " +
-			"{ os.Exit(testserver.Run(m)) }, or use NewCluster")
+		return server, fmt.Errorf("nobody would stop the server: add func TestMain(m *testing.M) " +
+			"{ os.Exit(testserver.Run(m)) }, or use one of the test's own")
 	}
-	if !o.tried {
-		o.tried = true
-		o.cluster, o.err = startCluster(sharedSettings())
+	if known := o.servers[name]; known != nil {
+		server, _ = known.server.(T)
+		return server, known.err
 	}
-	return o.cluster, o.err
+	server, err = run()
+	o.servers[name] = &sharedServer{err: err}
+	if err == nil {
+		o.servers[name].server = server
+	}
+	return server, err
 }
 
 func (o *owner) close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.running = false
-	if o.cluster == nil {
-		return nil
+	var errs []error
+	for _, s := range o.servers {
+		if s.server != nil {
+			errs = append(errs, s.server.close())
+		}
 	}
-	c := o.cluster
-	o.cluster = nil
-	return c.close()
+	o.servers = nil
+	return errors.Join(errs...)
 }
 
 // sharedSettings are what the environment says about the shared cluster.
