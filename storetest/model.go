@@ -19,13 +19,28 @@ import (
 // failure prints the shortest list of operations that shows it, and a seed.
 func RunModel(t *testing.T, backend Backend, newModel func(now func() time.Time) onlyonce.Store) {
 	t.Helper()
-	explain(t, "the store and the reference model disagree")
+	RunAlike(t, map[string]Backend{"the store": backend}, newModel)
+}
+
+// RunAlike is RunModel for several stores at once: of one list of operations they
+// must all say the same. Powers that not all of them promise are left out.
+func RunAlike(t *testing.T, backends map[string]Backend, newModel func(now func() time.Time) onlyonce.Store) {
+	t.Helper()
+	explain(t, "a store and the reference model disagree")
 	rapid.Check(t, func(rt *rapid.T) {
 		clock := NewClock()
 		m := &model{
-			ctx: t.Context(), clock: clock,
-			real: backend.Open(t, clock.Now).Store, model: newModel(clock.Now),
-			owners: map[string][]onlyonce.Owner{},
+			ctx: t.Context(), clock: clock, model: newModel(clock.Now),
+			reals: map[string]onlyonce.Store{}, owners: map[string][]onlyonce.Owner{},
+		}
+		m.common = m.model.Features()
+		for name, backend := range backends {
+			store := backend.Open(t, clock.Now).Store
+			f := store.Features()
+			m.reals[name] = store
+			m.common.Steps = m.common.Steps && f.Steps
+			m.common.Resources = m.common.Resources && f.Resources
+			m.common.Recovery = m.common.Recovery && f.Recovery
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"advance":  m.advance,
@@ -43,29 +58,34 @@ func RunModel(t *testing.T, backend Backend, newModel func(now func() time.Time)
 	})
 }
 
-// model is a store beside its model.
+// model is a model and the stores beside it.
 type model struct {
-	ctx         context.Context //nolint:containedctx // lives as long as one check
-	clock       *Clock
-	real, model onlyonce.Store
+	ctx   context.Context //nolint:containedctx // lives as long as one check
+	clock *Clock
+	model onlyonce.Store
+	reals map[string]onlyonce.Store
+	// common is what all of them promise.
+	common onlyonce.Features
 	// owners are all attempts that ever owned each key.
 	owners map[string][]onlyonce.Owner
 }
 
 func keys() *rapid.Generator[string] { return rapid.SampledFrom([]string{"a", "b", "A"}) }
 
-// both runs fn on both stores and compares what it returns.
-func (m *model) both(t *rapid.T, what string, fn func(s onlyonce.Store) (any, error)) any {
+// all runs fn on the model and on every store, and compares what it returns.
+func (m *model) all(t *rapid.T, what string, fn func(s onlyonce.Store) (any, error)) any {
 	t.Helper()
 	want, wantErr := fn(m.model)
-	got, gotErr := fn(m.real)
-	if (wantErr == nil) != (gotErr == nil) {
-		t.Fatalf("%s: model %v, store %v", what, wantErr, gotErr)
+	for name, store := range m.reals {
+		got, gotErr := fn(store)
+		if (wantErr == nil) != (gotErr == nil) {
+			t.Fatalf("%s: model %v, %s %v", what, wantErr, name, gotErr)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%s (-model +%s):\n%s", what, name, diff)
+		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("%s (-model +store):\n%s", what, diff)
-	}
-	return got
+	return want
 }
 
 // owner picks an attempt that owns or once owned the key.
@@ -86,13 +106,13 @@ func (m *model) claim(t *rapid.T) {
 	req.Fingerprint = fingerprintOf(rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(t, "request"))
 	req.Abandon = rapid.SampledFrom([]onlyonce.Abandon{onlyonce.AbandonHold, onlyonce.AbandonRerun, onlyonce.AbandonResume}).Draw(t, "abandon")
 	req.Resolve = rapid.Bool().Draw(t, "resolve")
-	if m.real.Features().Resources {
+	if m.common.Resources {
 		req.Resource = rapid.SampledFrom([]string{"", "r", "r", "q"}).Draw(t, "resource")
 	}
-	if m.real.Features().Recovery && rapid.Bool().Draw(t, "keep") {
+	if m.common.Recovery && rapid.Bool().Draw(t, "keep") {
 		req.Keep = []byte(rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "kept"))
 	}
-	got := m.both(t, "claim", func(s onlyonce.Store) (any, error) { return s.Claim(m.ctx, req) })
+	got := m.all(t, "claim", func(s onlyonce.Store) (any, error) { return s.Claim(m.ctx, req) })
 	if c, ok := got.(onlyonce.Claim); ok && c.Verdict.Owns() {
 		m.owners[req.Key.Value] = append(m.owners[req.Key.Value], c.Record.Owner())
 	}
@@ -100,27 +120,27 @@ func (m *model) claim(t *rapid.T) {
 
 func (m *model) renew(t *rapid.T) {
 	o := m.owner(t)
-	m.both(t, "renew", func(s onlyonce.Store) (any, error) { return s.Renew(m.ctx, o, lease) })
+	m.all(t, "renew", func(s onlyonce.Store) (any, error) { return s.Renew(m.ctx, o, lease) })
 }
 
 func (m *model) complete(t *rapid.T) {
 	o := m.owner(t)
 	a := onlyonce.Answer{Status: 200, Body: []byte(rapid.StringN(0, 3, 8).Draw(t, "body"))}
-	m.both(t, "complete", func(s onlyonce.Store) (any, error) { return s.Complete(m.ctx, o, a) })
+	m.all(t, "complete", func(s onlyonce.Store) (any, error) { return s.Complete(m.ctx, o, a) })
 }
 
 func (m *model) release(t *rapid.T) {
 	o := m.owner(t)
-	m.both(t, "release", func(s onlyonce.Store) (any, error) { return s.Release(m.ctx, o, "r") })
+	m.all(t, "release", func(s onlyonce.Store) (any, error) { return s.Release(m.ctx, o, "r") })
 }
 
 func (m *model) park(t *rapid.T) {
 	p := onlyonce.ParkRequest{Owner: m.owner(t), Reason: "p", LeaseOver: rapid.Bool().Draw(t, "lease over")}
-	m.both(t, "park", func(s onlyonce.Store) (any, error) { return s.Park(m.ctx, p) })
+	m.all(t, "park", func(s onlyonce.Store) (any, error) { return s.Park(m.ctx, p) })
 }
 
 func (m *model) step(t *rapid.T) {
-	if !m.real.Features().Steps {
+	if !m.common.Steps {
 		t.Skip("not promised: steps")
 	}
 	o := m.owner(t)
@@ -128,7 +148,7 @@ func (m *model) step(t *rapid.T) {
 	in := intent(name, rapid.IntRange(0, 2).Draw(t, "epoch"))
 	end := onlyonce.StepEnd{Name: name, State: rapid.SampledFrom([]onlyonce.StepState{onlyonce.StepDone, onlyonce.StepNotApplied}).Draw(t, "end"), Result: []byte("r")}
 	begin := rapid.Bool().Draw(t, "begin")
-	m.both(t, "step", func(s onlyonce.Store) (any, error) {
+	m.all(t, "step", func(s onlyonce.Store) (any, error) {
 		steps := s.(onlyonce.StepStore) //nolint:forcetypeassert // Features().Steps says so
 		if begin {
 			return steps.BeginStep(m.ctx, o, in)
@@ -139,15 +159,15 @@ func (m *model) step(t *rapid.T) {
 
 func (m *model) sweep(t *rapid.T) {
 	req := onlyonce.SweepRequest{Limit: 100, Grace: time.Minute, StepRetention: 90 * 24 * time.Hour}
-	m.both(t, "sweep", func(s onlyonce.Store) (any, error) { return s.Sweep(m.ctx, req) })
+	m.all(t, "sweep", func(s onlyonce.Store) (any, error) { return s.Sweep(m.ctx, req) })
 }
 
 func (m *model) due(t *rapid.T) {
-	if !m.real.Features().Recovery {
+	if !m.common.Recovery {
 		t.Skip("not promised: recovery")
 	}
 	req := onlyonce.DueRequest{Limit: 100, Grace: dueGrace, Pause: duePause, MaxPause: dueMost}
-	m.both(t, "due", func(s onlyonce.Store) (any, error) {
+	m.all(t, "due", func(s onlyonce.Store) (any, error) {
 		due, err := s.(onlyonce.RecoveryStore).Due(m.ctx, req) //nolint:forcetypeassert // Features().Recovery says so
 		slices.SortFunc(due, func(a, b onlyonce.Due) int { return strings.Compare(a.Record.Key.Value, b.Record.Key.Value) })
 		return due, err
@@ -155,11 +175,11 @@ func (m *model) due(t *rapid.T) {
 }
 
 func (m *model) requeue(t *rapid.T) {
-	if !m.real.Features().Recovery {
+	if !m.common.Recovery {
 		t.Skip("not promised: recovery")
 	}
 	key := request(keys().Draw(t, "key")).Key
-	m.both(t, "requeue", func(s onlyonce.Store) (any, error) {
+	m.all(t, "requeue", func(s onlyonce.Store) (any, error) {
 		store := s.(onlyonce.RecoveryStore) //nolint:forcetypeassert // Features().Recovery says so
 		kept, found, err := store.Kept(m.ctx, key)
 		if err != nil || !found {
@@ -172,9 +192,9 @@ func (m *model) requeue(t *rapid.T) {
 
 func (m *model) get(t *rapid.T) {
 	key := request(keys().Draw(t, "key")).Key
-	m.both(t, "get", func(s onlyonce.Store) (any, error) {
+	m.all(t, "get", func(s onlyonce.Store) (any, error) {
 		rec, found, err := s.Get(m.ctx, key)
-		if err != nil || !m.real.Features().Steps {
+		if err != nil || !m.common.Steps {
 			return fmt.Sprint(rec, found), err
 		}
 		steps, err := s.(onlyonce.StepStore).Steps(m.ctx, key) //nolint:forcetypeassert // Features().Steps says so

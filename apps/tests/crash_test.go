@@ -20,6 +20,17 @@ func sources(key int) string {
 	return cards[key%len(cards)]
 }
 
+// declined is how many keys have a card that is declined.
+func (f *fleet) declined() int {
+	n := 0
+	for key := range f.keys {
+		if f.source(key) == "tok_chargeDeclined" {
+			n++
+		}
+	}
+	return n
+}
+
 // kills is how often a server is killed in one storm: a few times, or for as
 // long as ONLYONCE_SOAK says.
 func kills(t *testing.T) (rounds int, until time.Time) {
@@ -58,13 +69,7 @@ func TestKill(t *testing.T) {
 			f.stormWithKills(t, s)
 			f.settle(t.Context(), t, s)
 			s.check(t, f.keys)
-			declined := 0
-			for key := range f.keys {
-				if f.source(key) == "tok_chargeDeclined" {
-					declined++
-				}
-			}
-			f.judge(t, f.keys-declined)
+			f.judge(t, f.keys-f.declined())
 		})
 	}
 }
@@ -72,6 +77,17 @@ func TestKill(t *testing.T) {
 // stormWithKills keeps clients going while servers are killed, each time after
 // a random number of answers.
 func (f *fleet) stormWithKills(t *testing.T, s *seen) {
+	t.Helper()
+	rounds, until := kills(t)
+	f.stormWhile(t, s, func(round int, r *rand.Rand) (more bool) {
+		f.restart(t, r.IntN(len(f.servers)))
+		return round+1 < rounds && (until.IsZero() || time.Now().Before(until))
+	})
+}
+
+// stormWhile keeps clients going while they are disturbed, each time after a random
+// number of answers, for as long as there is more of that.
+func (f *fleet) stormWhile(t *testing.T, s *seen, disturb func(round int, r *rand.Rand) (more bool)) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -94,12 +110,11 @@ func (f *fleet) stormWithKills(t *testing.T, s *seen) {
 			}
 		})
 	}
-	rounds, until := kills(t)
-	for round := 0; round < rounds && (until.IsZero() || time.Now().Before(until)); round++ {
+	for round, more := 0, true; more; round++ {
 		for next := attempts.Load() + 1 + r.Int64N(60); attempts.Load() < next; {
 			<-woken
 		}
-		f.restart(t, r.IntN(len(f.servers)))
+		more = disturb(round, r)
 		f.mu.Lock()
 		f.keys += window / 4 // new keys all the time, or kills would meet replays only
 		f.mu.Unlock()

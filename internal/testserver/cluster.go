@@ -146,7 +146,7 @@ func (c *Cluster) ready(proc *process) bool {
 	}
 	lines := strings.Split(string(text), "\n")
 	return len(lines) >= 8 && lines[0] == strconv.Itoa(proc.cmd.Process.Pid) &&
-		strings.TrimSpace(lines[7]) == "ready"
+		slices.Contains([]string{"ready", "standby"}, strings.TrimSpace(lines[7]))
 }
 
 // arguments are the server's command line: our settings first, the test's last,
