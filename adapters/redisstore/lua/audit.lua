@@ -1,0 +1,2 @@
+-- audit: all entries of a key, in no order.
+return redis.call('HVALS', key)
