@@ -16,9 +16,10 @@ build: ## Build every module, and the program into bin/onlyonce
 	@mkdir -p bin
 	@if ls apps/onlyonce/*.go >/dev/null 2>&1; then go build -o bin/onlyonce ./apps/onlyonce; fi
 
-servers: ## Install the servers of the tests where they are missing (root or sudo), fetch stripe-mock
+servers: ## Install the servers of the tests where they are missing (root or sudo), fetch stripe-mock and dynalite
 	@tools/servers.sh
 	@cd adapters/stripeproc/testdata/stripemock && GOWORK=off GOFLAGS= go mod download
+	@cd adapters/dynamostore/testdata/dynalite && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --ignore-scripts --no-audit --no-fund --silent; }
 
 test: servers ## Run the tests of every module with the race detector; prints times and budgets
 	@ONLYONCE_TEST_REQUIRE=1 tools/test.sh

@@ -152,8 +152,8 @@ func (c *claimant) claimOnce(ctx context.Context) (claim Claim, asked time.Time,
 		c.judged = true
 		c.undoClaim(ctx)
 	}
-	if ctx.Err() == nil {
-		c.observe(ctx, Event{Kind: EventStoreFailed, Err: err}) // else the caller hung up: no fault of the store's
+	if ctx.Err() == nil && !errors.Is(err, ErrMisdirected) {
+		c.observe(ctx, Event{Kind: EventStoreFailed, Err: err}) // else the caller hung up, or is wrong here: no fault of the store's
 	}
 	return Claim{}, asked, unavailable("claim key", err)
 }
@@ -167,6 +167,9 @@ const undoPause = 5 * time.Second
 func (c *claimant) undoClaim(ctx context.Context) {
 	c.e.behind(ctx, undoPause, func(ctx context.Context) error {
 		claim, err := c.e.store.Claim(ctx, c.claim)
+		if errors.Is(err, ErrMisdirected) {
+			return nil // the key is not here, and neither is the claim
+		}
 		if err != nil || !claim.Verdict.Owns() {
 			return err
 		}

@@ -25,6 +25,9 @@ const (
 	CodeOutcomeUnknown Code = "outcome_unknown"
 	// CodeResourceBusy: another key holds the resource the operation names.
 	CodeResourceBusy Code = "resource_busy"
+	// CodeMisdirected: the key lives in another region, or has moved and this
+	// process does not know yet. Nothing was run.
+	CodeMisdirected Code = "misdirected_request"
 	// CodeKeyExpired: the key was used and its answer is gone.
 	CodeKeyExpired Code = "idempotency_key_expired"
 	// CodeBodyTooLarge: the request's body is over the limit.
@@ -94,6 +97,9 @@ var (
 	ErrInTx = &Error{Code: CodeInTx}
 	// ErrResourceBusy: another key of the scope has the resource.
 	ErrResourceBusy = &Error{Code: CodeResourceBusy}
+	// ErrMisdirected is what a store returns for a key that it does not decide
+	// about; the error says in Home and Address where the key lives.
+	ErrMisdirected = &Error{Code: CodeMisdirected}
 	// ErrStepChanged: a recorded step no longer fits what the handler asks for.
 	ErrStepChanged = &Error{Code: CodeStepChanged}
 )
@@ -114,6 +120,9 @@ type Error struct {
 	Differs []string
 	// Operation is a reference to the key that is safe to log and to show.
 	Operation string
+	// Home names where the key lives, and Address, if it is known, is the URL that
+	// its requests are to be sent to. Only with CodeMisdirected. Callers are told.
+	Home, Address string
 	// Err is the cause, for logs; it is not shown to callers.
 	Err error
 }
@@ -127,6 +136,9 @@ func (e *Error) Error() string {
 	b.WriteString(string(e.Code))
 	if len(e.Differs) > 0 {
 		fmt.Fprintf(&b, " (differs in %s)", strings.Join(e.Differs, ", "))
+	}
+	if e.Home != "" {
+		fmt.Fprintf(&b, " (home %s)", strings.TrimSpace(e.Home+" "+e.Address))
 	}
 	if e.Hint != "" {
 		b.WriteString(": " + e.Hint)
@@ -161,7 +173,7 @@ func CodeOf(err error) Code {
 // guards, false for a reused, malformed or expired key and a wrong request.
 func SafeToRetry(err error) bool {
 	switch CodeOf(err) {
-	case CodeInProgress, CodeOutcomeUnknown, CodeResourceBusy, CodeStoreUnavailable,
+	case CodeInProgress, CodeOutcomeUnknown, CodeResourceBusy, CodeStoreUnavailable, CodeMisdirected,
 		CodeHandlerFailed, CodeLeaseLost, CodeConflict, CodeUncertain, CodeUnreachable:
 		return true
 	default:

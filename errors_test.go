@@ -28,6 +28,8 @@ func TestErrorText(t *testing.T) {
 			&onlyonce.Error{Code: onlyonce.CodeKeyReused, Op: "claim key", Hint: "send a new key", Differs: []string{"/amount", "path"}, Err: io.EOF},
 			"claim key: idempotency_key_reused (differs in /amount, path): send a new key: EOF",
 		},
+		{&onlyonce.Error{Code: onlyonce.CodeMisdirected, Home: "eu", Hint: "send it there"}, "misdirected_request (home eu): send it there"},
+		{&onlyonce.Error{Code: onlyonce.CodeMisdirected, Home: "eu", Address: "https://eu.example"}, "misdirected_request (home eu https://eu.example)"},
 	} {
 		if got := c.err.Error(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -88,6 +90,7 @@ func TestSafeToRetry(t *testing.T) {
 		onlyonce.CodeInProgress:       true,
 		onlyonce.CodeOutcomeUnknown:   true,
 		onlyonce.CodeResourceBusy:     true,
+		onlyonce.CodeMisdirected:      true,
 		onlyonce.CodeKeyExpired:       false,
 		onlyonce.CodeBodyTooLarge:     false,
 		onlyonce.CodeKeyReused:        false,

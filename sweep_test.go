@@ -20,11 +20,18 @@ type swept struct {
 	asked []onlyonce.SweepRequest
 	at    []time.Duration
 	sweep func(call int) (onlyonce.SweepResult, error)
+	// hang, if it is set, comes before the answer and may wait for ctx.
+	hang func(ctx context.Context, call int) error
 }
 
-func (s *swept) Sweep(_ context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
+func (s *swept) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
 	s.asked = append(s.asked, req)
 	s.at = append(s.at, time.Since(s.begun))
+	if s.hang != nil {
+		if err := s.hang(ctx, len(s.asked)); err != nil {
+			return onlyonce.SweepResult{}, err
+		}
+	}
 	return s.sweep(len(s.asked))
 }
 
@@ -100,7 +107,7 @@ func TestSweeperOnce(t *testing.T) {
 	}{
 		"done":  {onlyonce.SweepResult{Deleted: 5}, nil, 3, onlyonce.SweepResult{Deleted: 7, Freed: 4, Parked: 6, Steps: 8}},
 		"busy":  {onlyonce.SweepResult{Busy: true}, nil, 3, onlyonce.SweepResult{Busy: true, Deleted: 2, Freed: 4, Parked: 6, Steps: 8}},
-		"error": {onlyonce.SweepResult{Deleted: 9}, storefault.ErrDown, 3, onlyonce.SweepResult{Deleted: 2, Freed: 4, Parked: 6, Steps: 8}},
+		"error": {onlyonce.SweepResult{Deleted: 9}, storefault.ErrDown, 3, onlyonce.SweepResult{Deleted: 2, Freed: 4, Parked: 6, Steps: 8, More: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +138,7 @@ func TestSweeperOnce(t *testing.T) {
 		defer stop()
 		store := &swept{begun: time.Now(), sweep: func(int) (onlyonce.SweepResult, error) { return batch, nil }}
 		got, err := onlyonce.Sweeper{Store: store}.Once(ctx)
-		if err != nil || got.Deleted != 2 {
+		if err != nil || got.Deleted != 2 || !got.More {
 			t.Errorf("stopped: %+v, %v", got, err)
 		}
 	})
@@ -144,7 +151,14 @@ func TestSweeperDefaults(t *testing.T) {
 	if s.Batch != 5000 || s.Pause != 100*time.Millisecond || s.Every != time.Minute || s.Grace != 5*time.Minute || s.StepRetention != 90*24*time.Hour {
 		t.Errorf("defaults %+v", s)
 	}
+	if s.Timeout != time.Minute || s.Quiet != 1 || s.MaxBackoff != 10*time.Minute {
+		t.Errorf("defaults %+v", s)
+	}
+	if s := (onlyonce.Sweeper{Every: time.Hour, MaxBackoff: time.Minute}).WithDefaults(); s.MaxBackoff != time.Hour {
+		t.Errorf("a back-off below the pause between runs: %v", s.MaxBackoff)
+	}
 	s.Swept(onlyonce.SweepResult{}, nil)
+	s.Observe(t.Context(), onlyonce.SweepEvent{})
 	set := onlyonce.Sweeper{Batch: 1, Pause: 2, Every: 3, Grace: 4, StepRetention: 5}.WithDefaults()
 	if set.Batch != 1 || set.Pause != 2 || set.Every != 3 || set.Grace != 4 || set.StepRetention != 5 {
 		t.Errorf("set %+v", set)

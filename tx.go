@@ -53,6 +53,10 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 	t := &atomicRun[Tx]{claimant: c, store: e.tx, handler: handler}
 	for range maxRounds {
 		claim, err := t.try(ctx)
+		if errors.Is(err, ErrMisdirected) {
+			c.observe(ctx, Event{Kind: EventRefused, Code: CodeMisdirected})
+			return Result{}, unavailable("run transaction", err)
+		}
 		if err != nil {
 			c.observe(ctx, Event{Kind: EventStoreFailed, Err: err})
 			failure := unavailable("run transaction", err)

@@ -132,8 +132,12 @@ func (v *vault) policy(ctx context.Context, id string) ([]byte, error) {
 	}
 }
 
-// unavailable says that the store failed before anything was run.
+// unavailable says that the store failed before anything was run, or that it does
+// not decide about the key: then where the key lives comes back as it is.
 func unavailable(op string, err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeMisdirected {
+		return e
+	}
 	return &Error{
 		Code: CodeStoreUnavailable, Op: op, Err: err, RetryAfter: time.Second,
 		Hint: "nothing was run; send the same request again with the same key",

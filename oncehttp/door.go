@@ -97,13 +97,13 @@ func (c *call) enter() {
 
 // disbelieve drops what only the server may say (rule K7).
 func disbelieve(r *http.Request) *http.Request {
-	for _, name := range []string{HeaderReplayed, HeaderStatus, HeaderExpires} {
+	for _, name := range []string{HeaderReplayed, HeaderStatus, HeaderExpires, HeaderHome} {
 		if _, sent := r.Header[name]; !sent {
 			continue
 		}
 		clean := r.WithContext(r.Context())
 		clean.Header = r.Header.Clone()
-		for _, name := range []string{HeaderReplayed, HeaderStatus, HeaderExpires} {
+		for _, name := range []string{HeaderReplayed, HeaderStatus, HeaderExpires, HeaderHome} {
 			clean.Header.Del(name)
 		}
 		return clean

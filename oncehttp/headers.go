@@ -17,6 +17,10 @@ const (
 	// HeaderExpires says until when the answer is replayed, as an RFC 9651
 	// Date: "@1700000000".
 	HeaderExpires = "Idempotency-Expires"
+	// HeaderHome says where the key of a misdirected request lives, as an RFC 9651
+	// String, and where its requests are to be sent, if that is known:
+	// "eu-2";address="https://eu-2.example.com".
+	HeaderHome = "Idempotency-Home"
 	// HeaderShouldRetry is "true" or "false" on refusals: whether the same
 	// request may be sent again under the same key. On stored answers of 400 and
 	// more, first sent or replayed, it is "false": they are final.
@@ -48,7 +52,7 @@ func storedHeaders() []string {
 // ownHeaders speak of one answer's way through the guard. A handler that
 // copies somebody else's answer must not make ours say what is not so.
 func ownHeaders() []string {
-	return []string{HeaderKey, HeaderReplayed, HeaderStatus, HeaderExpires}
+	return []string{HeaderKey, HeaderReplayed, HeaderStatus, HeaderExpires, HeaderHome}
 }
 
 // keepSet is the allow-list of one operation.
@@ -76,7 +80,7 @@ func neverStored(name string) bool {
 	case "", "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
 		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Content-Encoding",
 		"Date", "Set-Cookie", "Www-Authenticate", "Server-Timing", "Traceparent", "Tracestate", "X-Request-Id",
-		HeaderKey, HeaderReplayed, HeaderStatus, HeaderExpires, HeaderShouldRetry, "Retry-After":
+		HeaderKey, HeaderReplayed, HeaderStatus, HeaderExpires, HeaderHome, HeaderShouldRetry, "Retry-After":
 		return true
 	}
 	for _, prefix := range []string{"Access-Control-", "Ratelimit", "X-Ratelimit-", http.TrailerPrefix} {

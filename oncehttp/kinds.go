@@ -89,6 +89,10 @@ func kinds() []kind {
 			"The body's Content-Encoding is not known here; gzip, deflate and identity are. The key was not used.",
 		},
 		{
+			onlyonce.CodeMisdirected, http.StatusMisdirectedRequest, "Misdirected request", SameKey, time.Second,
+			"The key lives in another region or on another shard; nothing was run here, and nothing was stored. The members home and address, and the header Idempotency-Home, say where: send the same request there, with the same key. Without an address it has just moved, and the same request to this one finds it a little later.",
+		},
+		{
 			onlyonce.CodeKeyReused, http.StatusUnprocessableEntity, "Idempotency key reused", NewKey, 0,
 			"The key was used for another request. The member differs names what is not the same, never its values. If this is another operation, send it with a key of its own; if it is a retry, send what was sent first.",
 		},

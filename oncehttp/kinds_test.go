@@ -25,6 +25,7 @@ func TestKinds(t *testing.T) {
 		onlyonce.CodeLeaseLost:        {409, SameKey, true},
 		onlyonce.CodeKeyExpired:       {410, NoRetry, false},
 		onlyonce.CodeBodyTooLarge:     {413, NoRetry, false},
+		onlyonce.CodeMisdirected:      {421, SameKey, true},
 		onlyonce.CodeKeyReused:        {422, NewKey, false},
 		onlyonce.CodeHandlerFailed:    {500, SameKey, false},
 		onlyonce.CodeConfig:           {500, NoRetry, false},

@@ -1,6 +1,7 @@
 package oncehttp
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"time"
@@ -71,6 +72,8 @@ func (c *call) lookUpKey(authorize func(r *http.Request, record onlyonce.Record)
 	c.scope = scope
 	rec, found, err := g.engine.Record(c.r.Context(), key)
 	switch {
+	case errors.Is(err, onlyonce.ErrMisdirected):
+		return keyState{}, err
 	case err != nil:
 		return keyState{}, &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: "look key up", Operation: key.Operation(), Err: err}
 	case !found:

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dunglas/httpsfv"
+
 	"github.com/onlyonce-go/onlyonce"
 )
 
@@ -194,5 +196,23 @@ func (c *call) problem(err error) *Problem {
 		}
 		p.Extra = map[string]any{"differs": differs}
 	}
+	if k.code == onlyonce.CodeMisdirected {
+		c.sendHome(p, e)
+	}
 	return p
+}
+
+// sendHome says where a misdirected request belongs, in the body for callers and in a
+// header for what stands between. It is no Location: a client that follows one would
+// take its credentials to another origin by itself.
+func (c *call) sendHome(p *Problem, e *onlyonce.Error) {
+	p.Extra = map[string]any{"home": e.Home}
+	item := httpsfv.NewItem(e.Home)
+	if e.Address != "" {
+		p.Extra["address"] = e.Address
+		item.Params.Add("address", e.Address)
+	}
+	if text, err := httpsfv.Marshal(item); err == nil && e.Home != "" {
+		c.w.Header().Set(HeaderHome, text)
+	}
 }

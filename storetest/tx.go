@@ -200,8 +200,10 @@ func checkOneCommits[Tx any](t *testing.T, b *txBench[Tx]) {
 		t.Skip("not promised: the commit decides between transactions")
 	}
 	second := b.tx
-	if other, ok := onlyonce.TransactionsOf[Tx](b.Another); b.Another != nil && ok {
-		second = other
+	if b.Another != nil {
+		if other, ok := onlyonce.TransactionsOf[Tx](b.Another); ok {
+			second = other
+		}
 	}
 	req := request("k")
 	var beside onlyonce.Settled

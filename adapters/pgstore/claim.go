@@ -142,6 +142,9 @@ func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c conte
 	}
 	next, st := s.takeover(req, old.Record, taking{verdict, c.takesHold() || old.Holds})
 	st.sql = c.sql().takeKey
+	if req.Keep != nil {
+		st.sql = c.sql().takeKept
+	}
 	if err := c.try(ctx, st); err != nil || !st.found {
 		return claim, true, err
 	}
@@ -184,6 +187,9 @@ func (s *Store) insert(ctx context.Context, req onlyonce.ClaimRequest, c contend
 		sql:  c.sql().insertKey,
 		args: s.rowArgs(req, s.lock(req.Key.Digest()), req.Resource, digestOf(claim.Record), req.Keep),
 		dest: claimDest(&claim.Record),
+	}
+	if req.Keep != nil {
+		st.sql = c.sql().insertKept
 	}
 	if err := c.try(ctx, st); err != nil || !st.found {
 		return nil, err

@@ -46,6 +46,10 @@ type Config struct {
 	// 16,384 (128 MiB): a table of ten million keys is walked in about an hour
 	// by a sweep a minute, faster where there is something to do.
 	SweepPages int64
+	// Partition has Migrate put answers and kept requests beside the keys, into
+	// partitions that are emptied as a whole. Empty: the tables stay as they are,
+	// and answers are where they say.
+	Partition Partition
 	// Now replaces the server's clock. For tests only.
 	Now func() time.Time
 }
@@ -67,6 +71,7 @@ func (c Config) WithDefaults() Config {
 	if c.SweepPages == 0 {
 		c.SweepPages = 16384
 	}
+	c.Partition = c.Partition.WithDefaults()
 	return c
 }
 
@@ -91,6 +96,7 @@ func (c Config) Validate() error {
 	if c.SweepPages < 0 {
 		errs = append(errs, configError("SweepPages must not be negative, got %d", c.SweepPages))
 	}
+	errs = append(errs, c.Partition.Validate())
 	return errors.Join(errs...)
 }
 

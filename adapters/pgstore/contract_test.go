@@ -29,7 +29,13 @@ type setting struct {
 	alone bool
 	// tx: only transactions behave differently, so only they are looked at.
 	tx bool
+	// midnight: a period of the partitions ends just behind the moment at which the
+	// suite's clock begins, so that whatever advances it crosses that.
+	midnight bool
 }
+
+// daily has partitions for today and two days ahead.
+func daily() pgstore.Partition { return pgstore.Partition{Every: 24 * time.Hour, Ahead: 2} }
 
 func settings() []setting {
 	return []setting{
@@ -53,6 +59,9 @@ func settings() []setting {
 			return with(t, dsn, "default_query_exec_mode", "simple_protocol")
 		}},
 		{name: "least_privilege", least: true},
+		{name: "partitions_at_midnight", cfg: pgstore.Config{Partition: daily()}, midnight: true},
+		{name: "partitions_repeatable_read", cfg: pgstore.Config{Partition: daily(), Isolation: pgx.RepeatableRead}, midnight: true, tx: true},
+		{name: "partitions_of_others", cfg: pgstore.Config{Partition: daily()}, least: true, tx: true},
 	}
 }
 
@@ -102,15 +111,21 @@ func (g *ground) take(t *testing.T) *place {
 		p = g.newPlace(fmt.Sprintf(`te"st_%d`, g.places))
 	}
 	t.Cleanup(func() {
-		for _, table := range []string{"keys", "steps", "settings", "audit"} {
-			p.empty(g, "onlyonce_"+table)
-		}
-		p.empty(g, "business")
+		p.clear(g)
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.free = append(g.free, p)
 	})
 	return p
+}
+
+// clear leaves the place as newPlace has made it.
+func (p *place) clear(g *ground) {
+	for _, table := range []string{"keys", "steps", "settings", "audit"} {
+		p.empty(g, "onlyonce_"+table)
+	}
+	p.empty(g, "business")
+	p.rewind(g)
 }
 
 func (p *place) empty(g *ground, table string) {
@@ -119,11 +134,26 @@ func (p *place) empty(g *ground, table string) {
 	}
 }
 
+// rewind has the partitions empty, and in use for a time that is over by any clock.
+func (p *place) rewind(g *ground) {
+	if g.cfg.Partition.Every == 0 {
+		return
+	}
+	_, err := g.pool.Exec(context.Background(), `TRUNCATE `+p.table("onlyonce_answers")+`, `+p.table("onlyonce_requests"))
+	if err == nil {
+		_, err = g.pool.Exec(context.Background(), `UPDATE `+p.table("onlyonce_partitions")+` SET since = '2000-01-01 00:00+00', upto = '2000-01-02 00:00+00'`)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
 func (p *place) table(name string) string { return pgx.Identifier{p.schema, name}.Sanitize() }
 
 func (g *ground) newPlace(schema string) *place {
 	t, p := g.t, &place{schema: schema}
-	migrated(t, g.owner, pgstore.Config{Schema: schema})
+	_ = migrated(t, g.owner, pgstore.Config{Schema: schema, Partition: g.cfg.Partition}).Close() // a cluster has so many connections
+	p.rewind(g)
 	exec(t, g.pool, `CREATE TABLE `+p.table("business")+` (name text)`)
 	if g.least {
 		grant(t, g.pool, schema)
@@ -137,15 +167,31 @@ func (g *ground) newPlace(schema string) *place {
 func (g *ground) backend() storetest.Backend {
 	return storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
 		t.Helper()
-		p := g.take(t)
-		cfg := g.cfg
-		cfg.Schema, cfg.Now = p.schema, now
-		in := storetest.Instance{Store: ready(t, p.pool, cfg)}
-		if !g.alone {
-			in.Another = ready(t, p.other, cfg)
-		}
-		return in
+		return g.open(t, g.take(t), now)
 	}}
+}
+
+// open opens stores on a place, with partitions for the time they begin at unless
+// their role may not make them.
+func (g *ground) open(t *testing.T, p *place, now func() time.Time) storetest.Instance {
+	t.Helper()
+	cfg := g.cfg
+	cfg.Schema, cfg.Now = p.schema, now
+	switch {
+	case g.midnight:
+		exec(t, g.pool, `UPDATE `+p.table("onlyonce_partitions")+` SET since = $1::timestamptz + (slot - 2) * every, upto = $1::timestamptz + (slot - 1) * every`,
+			now().Add(time.Millisecond))
+	case cfg.Partition.Every > 0 && !g.least:
+		if _, err := ready(t, g.pool, cfg).MaintainPartitions(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Partition = pgstore.Partition{} // the tables say it
+	in := storetest.Instance{Store: ready(t, p.pool, cfg)}
+	if !g.alone {
+		in.Another = ready(t, p.other, cfg)
+	}
+	return in
 }
 
 // ready makes a store on a pool and has it find its tables up to date.
@@ -209,25 +255,27 @@ func (g *ground) txBackend() storetest.TxBackend[pgx.Tx] {
 
 func TestModel(t *testing.T) {
 	t.Parallel()
-	dsn := testserver.Postgres(t)
-	pool := admin(t, dsn)
-	migrated(t, dsn, pgstore.Config{})
-	storetest.RunModel(t, storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
-		t.Helper()
-		exec(t, pool, `DELETE FROM onlyonce_keys`)
-		exec(t, pool, `DELETE FROM onlyonce_steps`)
-		s, err := pgstore.New(pool, pgstore.Config{Now: now})
-		if err != nil {
-			t.Fatal(err)
+	for _, c := range settings() {
+		if c.name != "plain" && c.name != "partitions_at_midnight" {
+			continue
 		}
-		return storetest.Instance{Store: s}
-	}}, func(now func() time.Time) onlyonce.Store {
-		s, err := memstore.New(memstore.Config{SingleProcess: true, Now: now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	})
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := c.ground(t)
+			p := g.newPlace("model")
+			storetest.RunModel(t, storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
+				t.Helper()
+				p.clear(g)
+				return g.open(t, p, now)
+			}}, func(now func() time.Time) onlyonce.Store {
+				s, err := memstore.New(memstore.Config{SingleProcess: true, Now: now})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			})
+		})
+	}
 }
 
 func TestHistory(t *testing.T) {

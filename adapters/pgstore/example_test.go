@@ -41,5 +41,5 @@ func ExampleNew() {
 func ExampleMigrations() {
 	files, err := fs.Glob(pgstore.Migrations(), "*.sql")
 	fmt.Println(files, err)
-	// Output: [0001_init.down.sql 0001_init.up.sql 0002_resource_recovery.down.sql 0002_resource_recovery.up.sql] <nil>
+	// Output: [0001_init.down.sql 0001_init.up.sql 0002_resource_recovery.down.sql 0002_resource_recovery.up.sql 0003_due_by_operation.down.sql 0003_due_by_operation.up.sql] <nil>
 }

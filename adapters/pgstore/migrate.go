@@ -13,13 +13,14 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql migrations/partition/*.sql
 var migrationFiles embed.FS
 
 // Migrations are the files NNNN_name.up.sql and NNNN_name.down.sql, for people
 // who apply them with a tool of their own. Each up file records its version in
 // onlyonce_migrations itself, so that Migrate sees what such a tool has done.
-// They name no schema: set search_path.
+// They name no schema: set search_path. What Config.Partition does is beside them in
+// the folder partition; see Partition.Scripts.
 func Migrations() fs.FS {
 	sub, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -56,6 +57,10 @@ func migrations() ([]migration, error) {
 // done. When nothing is to be done it needs no right but SELECT, so a role that
 // may not create tables can call it as well. Tables newer than this package are
 // an error.
+//
+// With Config.Partition it then gives the tables partitions, as Partition says; while
+// it waits for the tables nobody waits behind it for longer than 100 ms. Partitions
+// other than those the tables have are an error.
 func (s *Store) Migrate(ctx context.Context) error {
 	all, err := migrations()
 	if err != nil {
@@ -86,7 +91,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 			return classify("apply migration "+m.file, err, committing)
 		}
 	}
-	return nil
+	return s.switchOver(ctx, conn)
 }
 
 // queryer is a connection or a transaction.

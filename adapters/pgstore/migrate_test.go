@@ -90,8 +90,8 @@ func TestMigratorsAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := one[int](t, admin(t, dsn), `SELECT count(*) FROM pay.onlyonce_migrations`); n != 2 {
-		t.Errorf("%d migrations recorded, want 2", n)
+	if n := one[int](t, admin(t, dsn), `SELECT count(*) FROM pay.onlyonce_migrations`); n != 3 {
+		t.Errorf("%d migrations recorded, want 3", n)
 	}
 }
 

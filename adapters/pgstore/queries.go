@@ -13,37 +13,49 @@ import "strings"
 //     has found nothing to change.
 type statements struct {
 	single, inTx                                       claimStatements
-	readKey, readBoth, letGoKey                        string
-	lockKey, absentKey, insertAnswer                   string
-	renewKey, completeKey, finishKey, ownedKey         string
-	ownKey, releaseKey, parkKey                        string
-	listKeys, listDoubt                                string
-	beginStep, endStep, steps                          string
-	lookStep, addStep                                  string
-	giveTurns, putOff, kept, requeue                   string
-	setting, addSetting                                string
-	addAudit, audit                                    string
-	sweepStart, deleteExpired                          string
-	lockAbandoned, decideAbandoned, deleteExpiredSteps string
+	readKey, readBoth, letGoKey                        text
+	lockKey, absentKey, insertAnswer                   text
+	renewKey, completeKey, finishKey, ownedKey         text
+	ownKey, releaseKey, parkKey                        text
+	listKeys, listDoubt                                text
+	beginStep, endStep, steps                          text
+	lookStep, addStep                                  text
+	giveTurns, putOff, kept, requeue                   text
+	setting, addSetting                                text
+	addAudit, audit                                    text
+	sweepStart, deleteExpired                          text
+	lockAbandoned, decideAbandoned, deleteExpiredSteps text
+	parts                                              partitionStatements
 }
 
-// claimStatements make a claim, under the key's lock.
-type claimStatements struct{ insertKey, takeKey string }
+// claimStatements make a claim, under the key's lock: of a fresh key, or of one
+// that has a row; each once more for a claim that comes with a request to keep.
+type claimStatements struct{ insertKey, takeKey, insertKept, takeKept text }
 
 func newClaimStatements(schema, lock string) claimStatements {
-	in := strings.NewReplacer("{s}", schema, "{lock}", lock).Replace
-	return claimStatements{insertKey: in(insertKey), takeKey: in(takeKey)}
+	in := func(inRow, beside string) text {
+		t := newText(schema, inRow, beside)
+		lock := strings.NewReplacer("{lock}", lock).Replace
+		return text{lock(t.inRow), lock(t.beside)}
+	}
+	const insert, take = insertKey + claimMade, takeKey + claimMade
+	return claimStatements{
+		insertKey: in(insert, insert), insertKept: in(insert, keeping(insertKey, "$18")),
+		takeKey: in(take, take), takeKept: in(take, keeping(takeKey, "$21")),
+	}
 }
 
 func newStatements(schema string) statements {
-	in := strings.NewReplacer("{s}", schema).Replace
+	in := func(sql string) text { return newText(schema, sql, sql) }
 	return statements{
 		single:  newClaimStatements(schema, "pg_try_advisory_xact_lock_shared"),
 		inTx:    newClaimStatements(schema, "pg_try_advisory_xact_lock"),
 		readKey: in(readKey), readBoth: in(readBoth), letGoKey: in(letGoKey),
-		lockKey: in(lockKey), absentKey: in(absentKey), insertAnswer: in(insertAnswer),
-		renewKey: in(renewKey), completeKey: in(completeKey), finishKey: in(finishKey), ownedKey: in(ownedKey),
-		ownKey: in(ownKey), releaseKey: in(releaseKey), parkKey: in(parkKey),
+		lockKey: in(lockKey), absentKey: in(absentKey), insertAnswer: newText(schema, insertAnswer, insertAnswerBeside),
+		renewKey: in(renewKey), ownedKey: in(ownedKey),
+		completeKey: newText(schema, completeKey, completeBeside+` SELECT completed_at, expires_at FROM done`),
+		finishKey:   newText(schema, `WITH done AS (`+completeKey+`)`+finishDone, completeBeside+finishDone),
+		ownKey:      in(ownKey), releaseKey: in(releaseKey), parkKey: in(parkKey),
 		listKeys: in(listKeys), listDoubt: in(listDoubt),
 		beginStep: in(beginStep), endStep: in(endStep), steps: in(stepsOfKey),
 		lookStep: in(lookStep), addStep: in(addStep),
@@ -52,12 +64,18 @@ func newStatements(schema string) statements {
 		addAudit: in(addAudit), audit: in(auditOfKey),
 		sweepStart: in(sweepStart), deleteExpired: in(deleteExpired),
 		lockAbandoned: in(lockAbandoned), decideAbandoned: in(decideAbandoned), deleteExpiredSteps: in(deleteExpiredSteps),
+		parts: newPartitionStatements(schema),
 	}
 }
 
-const keyColumns = `scope, key, operation, fp_form, fp_secret, fp_policy, fp_sum, fp_parts, state, fence, origin,
-	attempt, attempts, taken_from, abandon, reason, status, header, body, retention, created_at, lease_end, completed_at, expires_at,
+const (
+	keyColumns    = columnsBefore + `{header}, {body}` + columnsBehind
+	dueColumns    = columnsBefore + `NULL::bytea, NULL::bytea` + columnsBehind // of what has no answer
+	columnsBefore = `scope, key, operation, fp_form, fp_secret, fp_policy, fp_sum, fp_parts, state, fence, origin,
+	attempt, attempts, taken_from, abandon, reason, status, `
+	columnsBehind = `, retention, created_at, lease_end, completed_at, expires_at,
 	coalesce(resource, ''), holds IS NOT NULL AND state <> 2`
+)
 
 // insertKey makes a fresh key's claim, or no row. Uniqueness of the digest, and
 // of the resource that is held, decides. The lock on the key is tried first and
@@ -70,16 +88,19 @@ const keyColumns = `scope, key, operation, fp_form, fp_secret, fp_policy, fp_sum
 const insertKey = `
 INSERT INTO {s}onlyonce_keys (digest, retention, fp_form, abandon, scope, key, operation,
 	fp_secret, fp_policy, fp_sum, fp_parts, attempt, attempts, origin, fence, created_at, lease_end,
-	resource, holds, keep, turn_at, due_at)
+	resource, holds, {keep}, turn_at, due_at)
 SELECT $1::bytea, $2::bigint, $3::integer, $4::smallint, $5::text, $6::text, $7::text,
 	$8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, 1, c.us, c.us, c.now, c.lease_end,
-	nullif($16::text, ''), $17::bytea, $18::bytea,
+	nullif($16::text, ''), $17::bytea, {keep_fresh},
 	CASE WHEN $18::bytea IS NOT NULL THEN c.lease_end END, CASE WHEN $18::bytea IS NOT NULL THEN c.lease_end END
 FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us, t.now + $13::bigint * interval '1 microsecond' AS lease_end
 	FROM (SELECT coalesce($14::timestamptz, clock_timestamp()) AS now) t) c
 WHERE {lock}($15::bigint)
 	AND ($17::bytea IS NULL OR NOT EXISTS (SELECT FROM {s}onlyonce_keys h WHERE h.holds = $17::bytea))
-ON CONFLICT DO NOTHING
+ON CONFLICT DO NOTHING`
+
+// claimMade is what a claim's statement gives back.
+const claimMade = `
 RETURNING fence, origin, created_at, attempts, lease_end`
 
 // lockKey and absentKey claim a fresh key for a transaction in read committed:
@@ -113,16 +134,16 @@ RETURNING completed_at, expires_at`
 // writes nothing.
 const readKey = `
 SELECT ` + keyColumns + `, coalesce($2::timestamptz, clock_timestamp())
-FROM {s}onlyonce_keys WHERE digest = $1::bytea`
+FROM {keys} WHERE digest = $1::bytea`
 
 // readBoth reads, as of one moment, a record and that of the other key that holds
 // the digest of a resource. Whether the latter has expired is not looked at.
 const readBoth = `
 SELECT ` + keyColumns + `, coalesce($2::timestamptz, clock_timestamp()), true
-FROM {s}onlyonce_keys WHERE digest = $1::bytea
+FROM {keys} WHERE digest = $1::bytea
 UNION ALL
 SELECT ` + keyColumns + `, coalesce($2::timestamptz, clock_timestamp()), false
-FROM {s}onlyonce_keys WHERE holds = $3::bytea AND digest <> $1::bytea`
+FROM {keys} WHERE holds = $3::bytea AND digest <> $1::bytea`
 
 // letGoKey takes the resource from a record that has expired, or that a program of
 // version 1, which knows of no resources, has completed. A row that somebody is
@@ -149,20 +170,19 @@ UPDATE {s}onlyonce_keys SET
 	fence = greatest(fence + 1, c.us), lease_end = c.until, attempt = $13::bytea,
 	taken_from = CASE WHEN $18::boolean THEN 0 ELSE state END, retention = $3::bigint, fp_form = $4::integer, abandon = $5::smallint, operation = $6::text,
 	fp_secret = $7::text, fp_policy = $8::text, fp_sum = $9::bytea, fp_parts = $10::bytea,
-	state = 1, doubt = false, status = NULL, completed_at = NULL, expires_at = NULL, reason = '', header = NULL, body = NULL,
+	state = 1, doubt = false, status = NULL, completed_at = NULL, expires_at = NULL, reason = '', {no_answer},
 	resource = nullif($19::text, ''), holds = $20::bytea,
-	keep = CASE WHEN $18::boolean THEN $21::bytea ELSE coalesce(keep, $21::bytea) END,
+	{keep_taken},
 	turn = CASE WHEN $18::boolean THEN NULL ELSE turn END,
-	turn_at = CASE WHEN $21::bytea IS NOT NULL OR (keep IS NOT NULL AND NOT $18::boolean)
+	turn_at = CASE WHEN $21::bytea IS NOT NULL OR ({kept} IS NOT NULL AND NOT $18::boolean)
 		THEN greatest(CASE WHEN $18::boolean THEN NULL ELSE turn_at END, c.until)
 		WHEN NOT $18::boolean THEN turn_at END,
-	due_at = CASE WHEN $21::bytea IS NOT NULL OR (keep IS NOT NULL AND NOT $18::boolean)
+	due_at = CASE WHEN $21::bytea IS NOT NULL OR ({kept} IS NOT NULL AND NOT $18::boolean)
 		THEN greatest(CASE WHEN $18::boolean THEN NULL ELSE turn_at END, c.until) END
 FROM (SELECT t.now, (extract(epoch FROM t.now) * 1000000)::bigint AS us, t.now + $12::bigint * interval '1 microsecond' AS until
 	FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS now) t) c
 WHERE digest = $1::bytea AND fence = $14::bigint AND attempt = $15::bytea AND state = $16::smallint
-	AND lease_end = $17::timestamptz AND {lock}($2::bigint)
-RETURNING fence, origin, created_at, attempts, lease_end`
+	AND lease_end = $17::timestamptz AND {lock}($2::bigint)`
 
 // renewKey does not look at the old lease: only a later claim ends an owner's
 // right. Of what is indexed it changes nothing, unless the lease becomes so much
@@ -185,12 +205,11 @@ FROM (SELECT coalesce($7::timestamptz, clock_timestamp()) AS now) c
 WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state IN (1, 4)
 RETURNING completed_at, expires_at`
 
-// finishKey is completeKey where COMMIT is sent with it: it fails (22012,
+// finishDone ends completeKey where COMMIT is sent with it: it fails (22012,
 // division by zero) when nothing was completed, because then nothing may be
 // committed. It asks the update itself, not the row's xmin, which is that of a
 // subtransaction when the handler has left a savepoint open.
-const finishKey = `
-WITH done AS (` + completeKey + `)
+const finishDone = `
 SELECT (SELECT completed_at FROM done), (SELECT expires_at FROM done), 1 / (SELECT count(*) FROM done)`
 
 // ownedKey reads what became of the owner's key, while it is the owner's.
@@ -209,9 +228,9 @@ WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND stat
 FOR NO KEY UPDATE`
 
 const releaseKey = `
-UPDATE {s}onlyonce_keys k SET state = 3, reason = $4::text, (expires_at, holds, keep, due_at) = (
+UPDATE {s}onlyonce_keys k SET state = 3, reason = $4::text, (expires_at, holds, {keep}, due_at) = (
 	SELECT coalesce($5::timestamptz, clock_timestamp()) + CASE WHEN b.behind THEN greatest(k.retention, $6::bigint) ELSE k.retention END * interval '1 microsecond',
-		CASE WHEN b.behind THEN k.holds END, CASE WHEN b.behind THEN k.keep END,
+		CASE WHEN b.behind THEN k.holds END, {keep_behind},
 		CASE WHEN b.behind AND k.due_at IS NOT NULL THEN k.turn_at END
 	FROM (SELECT count(*) > 0 AS behind FROM {s}onlyonce_steps s WHERE s.digest = k.digest AND s.origin = k.origin AND s.state <> 3) b)
 WHERE digest = $1::bytea AND fence = $2::bigint AND attempt = $3::bytea AND state = 1
@@ -229,7 +248,7 @@ RETURNING true`
 // listKeys walks the primary key. What has expired is absent.
 const listKeys = `
 SELECT ` + keyColumns + `, coalesce($5::timestamptz, clock_timestamp())
-FROM {s}onlyonce_keys
+FROM {keys}
 WHERE digest > $1::bytea AND ($2::smallint = 0 OR state = $2::smallint) AND ($3::text = '' OR scope = $3::text)
 	AND (expires_at IS NULL OR expires_at > coalesce($5::timestamptz, clock_timestamp()))
 ORDER BY digest LIMIT $4::bigint`
@@ -237,7 +256,7 @@ ORDER BY digest LIMIT $4::bigint`
 // listDoubt is listKeys for what is in doubt, by the index of that.
 const listDoubt = `
 SELECT ` + keyColumns + `, coalesce($4::timestamptz, clock_timestamp())
-FROM {s}onlyonce_keys
+FROM {keys}
 WHERE doubt AND digest > $1::bytea AND ($2::text = '' OR scope = $2::text)
 ORDER BY digest LIMIT $3::bigint`
 
@@ -329,14 +348,27 @@ const aCall = `(SELECT count(*) FROM {s}onlyonce_steps s
 		WHERE s.digest = k.digest AND s.origin = k.origin AND s.state IN (1, 2) AND s.provider <> $2::text) > 0`
 
 // dueWindow begins the statements about what is due: what the clock showed $3 ago,
-// and how far the first $4 entries of the index reach that were due by then and are
-// of the operations $5 (NULL: all). No statement looks at more than these.
+// the operations that are asked for, $5 or else all of which anything is kept, and
+// how far the first $4 of their entries in the index reach that were due by then. No
+// statement looks at more than these, nor at more than $4 of any operation to find
+// them, however many of other operations are due. All operations are found by one
+// look into the index for each. Pairs are compared, so that no plan collects and
+// sorts all that is due of an operation.
 const dueWindow = `
-WITH c AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
+WITH RECURSIVE c AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 grace AS MATERIALIZED (SELECT now - $3::bigint * interval '1 microsecond' AS past FROM c),
+known AS (
+	(SELECT operation FROM {s}onlyonce_keys WHERE $5::text[] IS NULL AND due_at IS NOT NULL ORDER BY operation LIMIT 1)
+	UNION ALL
+	SELECT (SELECT n.operation FROM {s}onlyonce_keys n WHERE n.due_at IS NOT NULL AND n.operation > known.operation ORDER BY n.operation LIMIT 1)
+	FROM known WHERE known.operation IS NOT NULL),
+asked AS MATERIALIZED (SELECT coalesce($5::text[], ARRAY (SELECT operation FROM known WHERE operation IS NOT NULL)) AS operations),
 reach AS MATERIALIZED (SELECT max(w.due_at) AS upto FROM (
-	SELECT due_at FROM {s}onlyonce_keys WHERE due_at <= (SELECT past FROM grace) AND ($5::text[] IS NULL OR operation = ANY ($5::text[]))
-	ORDER BY due_at LIMIT $4::bigint) w)`
+	SELECT e.due_at FROM unnest((SELECT operations FROM asked)) AS a (operation) CROSS JOIN LATERAL (
+		SELECT n.due_at FROM {s}onlyonce_keys n WHERE n.due_at IS NOT NULL
+			AND (n.operation, n.due_at) >= (a.operation, timestamptz '-infinity') AND (n.operation, n.due_at) <= (a.operation, (SELECT past FROM grace))
+		ORDER BY n.operation, n.due_at LIMIT $4::bigint) e
+	ORDER BY e.due_at LIMIT $4::bigint) w)`
 
 // nextTurn is when the next turn of row k comes: $7 after its first, twice as long
 // after each other one, at most $8. Floating point is exact for such numbers.
@@ -348,7 +380,7 @@ const nextTurn = `(SELECT now FROM c) + least($7::float8 * power(2, least(coales
 const giveTurns = dueWindow + `,
 due AS MATERIALIZED (
 	SELECT k.digest, k.due_at AS was FROM {s}onlyonce_keys k
-	WHERE k.due_at <= (SELECT upto FROM reach) AND ($5::text[] IS NULL OR k.operation = ANY ($5::text[])) AND (k.state = 4
+	WHERE k.due_at <= (SELECT upto FROM reach) AND k.operation = ANY ((SELECT operations FROM asked)::text[]) AND (k.state = 4
 		OR (k.state = 1 AND k.lease_end <= (SELECT past FROM grace))
 		OR (k.state = 3 AND k.expires_at > (SELECT now FROM c) AND ` + aCall + `))
 	ORDER BY k.due_at LIMIT $6::bigint FOR NO KEY UPDATE OF k SKIP LOCKED),
@@ -356,7 +388,7 @@ given AS (
 	UPDATE {s}onlyonce_keys k SET turn = coalesce(k.turn, 0) + 1, turn_at = ` + nextTurn + `, due_at = ` + nextTurn + `
 	WHERE k.digest = ANY (ARRAY (SELECT digest FROM due))
 	RETURNING k.*)
-SELECT ` + keyColumns + `, (SELECT now FROM c), keep, turn FROM given JOIN due USING (digest) ORDER BY was`
+SELECT ` + dueColumns + `, (SELECT now FROM c), {request}, turn FROM given JOIN due USING (digest){requests} ORDER BY was`
 
 // putOff takes rows that are not due out of the way of those that are: a renewal
 // moves no index entry, so that a long attempt's stays where its first lease ended.
@@ -366,7 +398,7 @@ SELECT ` + keyColumns + `, (SELECT now FROM c), keep, turn FROM given JOIN due U
 const putOff = dueWindow + `,
 idle AS MATERIALIZED (
 	SELECT k.digest FROM {s}onlyonce_keys k
-	WHERE k.due_at <= (SELECT upto FROM reach) AND ($5::text[] IS NULL OR k.operation = ANY ($5::text[])) AND k.state <> 4
+	WHERE k.due_at <= (SELECT upto FROM reach) AND k.operation = ANY ((SELECT operations FROM asked)::text[]) AND k.state <> 4
 		AND NOT (k.state = 1 AND k.lease_end <= (SELECT past FROM grace))
 		AND NOT (k.state = 3 AND k.expires_at > (SELECT now FROM c) AND ` + aCall + `)
 	ORDER BY k.due_at LIMIT $4::bigint FOR NO KEY UPDATE OF k SKIP LOCKED),
@@ -378,14 +410,14 @@ SELECT count(*) FROM moved`
 
 // keptOfKey reads what is kept. What has expired is absent.
 const keptOfKey = `
-SELECT keep FROM {s}onlyonce_keys
-WHERE digest = $1::bytea AND scope = $2::text AND key = $3::text AND keep IS NOT NULL
+SELECT {request} FROM {s}onlyonce_keys{requests}
+WHERE digest = $1::bytea AND scope = $2::text AND key = $3::text AND {kept} IS NOT NULL
 	AND (expires_at IS NULL OR expires_at > coalesce($4::timestamptz, clock_timestamp()))`
 
 // requeueKey makes the next turn the first, and due whatever the grace.
 const requeueKey = `
 UPDATE {s}onlyonce_keys SET turn = NULL, turn_at = '-infinity', due_at = '-infinity'
-WHERE digest = $1::bytea AND scope = $2::text AND key = $3::text AND keep IS NOT NULL
+WHERE digest = $1::bytea AND scope = $2::text AND key = $3::text AND {kept} IS NOT NULL
 	AND (expires_at IS NULL OR expires_at > coalesce($4::timestamptz, clock_timestamp()))
 RETURNING true`
 
@@ -447,7 +479,7 @@ WITH decided AS (
 		reason = coalesce(d.verdict, $5::text),
 		expires_at = CASE WHEN d.verdict IS NULL THEN $2::timestamptz
 			+ CASE WHEN d.trace IS NULL THEN k.retention ELSE greatest(k.retention, $7::bigint) END * interval '1 microsecond' END,
-		holds = CASE WHEN d.stays THEN k.holds END, keep = CASE WHEN d.stays THEN k.keep END,
+		holds = CASE WHEN d.stays THEN k.holds END, {keep_stays},
 		due_at = CASE WHEN d.stays AND k.due_at IS NOT NULL THEN k.turn_at END
 	FROM (
 		SELECT t.*, t.verdict IS NOT NULL OR t.trace IS NOT NULL AS stays FROM (

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -63,6 +64,9 @@ func (s *Store) giveTurns(ctx context.Context, req onlyonce.DueRequest) ([]onlyo
 	}
 	st.each = func() error {
 		rec, err := row.record()
+		if err == nil && keep == nil {
+			err = errNotKept(rec.Key)
+		}
 		given = append(given, onlyonce.Due{Record: rec, Keep: notNil(keep), Turn: turn})
 		return err
 	}
@@ -87,7 +91,15 @@ func (s *Store) Kept(ctx context.Context, key onlyonce.Key) ([]byte, bool, error
 	if err := s.query(ctx, "read what is kept", st); err != nil || !st.found {
 		return nil, false, err
 	}
+	if keep == nil {
+		return nil, false, errNotKept(key)
+	}
 	return keep, true, nil
+}
+
+// errNotKept: a request is not where its key's row says.
+func errNotKept(key onlyonce.Key) error {
+	return fmt.Errorf("read what is kept: the request of %s is not where its row says", key.Operation())
 }
 
 // Requeue makes the key's next turn the first again, and due at once, whatever
@@ -102,7 +114,7 @@ func (s *Store) Requeue(ctx context.Context, key onlyonce.Key) (bool, error) {
 }
 
 // ofKey makes a statement about a key, whoever owns it.
-func (s *Store) ofKey(sql string, key onlyonce.Key, dest any) *stmt {
+func (s *Store) ofKey(sql text, key onlyonce.Key, dest any) *stmt {
 	d := key.Digest()
 	return &stmt{sql: sql, args: []any{d[:], key.Scope, key.Value, s.now()}, dest: []any{dest}}
 }

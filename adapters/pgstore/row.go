@@ -102,9 +102,13 @@ func (r *keyRow) record() (onlyonce.Record, error) {
 	if r.expires != nil {
 		rec.ExpiresAt = r.expires.UTC()
 	}
-	if r.status != nil {
-		rec.Answer, err = r.answer()
+	if r.status == nil {
+		return rec, nil
 	}
+	if r.header == nil && !rec.Expired(r.now) {
+		return rec, fmt.Errorf("decode record: the answer of %s is not where its row says", rec.Key.Operation())
+	}
+	rec.Answer, err = r.answer()
 	return rec, err
 }
 
@@ -118,7 +122,7 @@ func (r *keyRow) answer() (*onlyonce.Answer, error) {
 
 // stmt is one statement of ours: what goes in, and where its first row goes.
 type stmt struct {
-	sql  string
+	sql  text
 	args []any
 	dest []any
 	// each is called behind every row that was put there; nil: there is one at
@@ -129,8 +133,8 @@ type stmt struct {
 }
 
 // queue adds the statement to a batch.
-func (st *stmt) queue(b *pgx.Batch) {
-	q := b.Queue(st.sql, st.args...)
+func (st *stmt) queue(b *pgx.Batch, f form) {
+	q := b.Queue(st.sql.in(f), st.args...)
 	if st.each != nil {
 		q.Query(st.readAll)
 		return
@@ -139,11 +143,11 @@ func (st *stmt) queue(b *pgx.Batch) {
 }
 
 // on runs the statement by itself.
-func (st *stmt) on(ctx context.Context, conn *pgxpool.Conn) error {
+func (st *stmt) on(ctx context.Context, conn *pgxpool.Conn, f form) error {
 	if st.each == nil {
-		return st.read(conn.QueryRow(ctx, st.sql, st.args...))
+		return st.read(conn.QueryRow(ctx, st.sql.in(f), st.args...))
 	}
-	rows, err := conn.Query(ctx, st.sql, st.args...)
+	rows, err := conn.Query(ctx, st.sql.in(f), st.args...)
 	if err != nil {
 		return err
 	}

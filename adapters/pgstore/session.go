@@ -9,27 +9,28 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/pgstore/internal/pgerr"
 )
 
-// What sessions are like by default.
-const (
-	sessionsUnknown int32 = iota
-	// sessionsPlain: a statement sent by itself is a durable transaction in
-	// read committed.
-	sessionsPlain
-	// sessionsOdd: it is not; BEGIN, settings and COMMIT must go with it.
-	sessionsOdd
-)
+// facts are what decides how statements are sent, and which.
+type facts struct {
+	// plain: a statement sent by itself is a durable transaction in read
+	// committed. If not, BEGIN, settings and COMMIT must go with it.
+	plain bool
+	// form is that of the tables.
+	form form
+}
 
-// sessionDefaults asks for the settings that decide about single statements.
-const sessionDefaults = `SELECT current_setting('default_transaction_isolation'), current_setting('synchronous_commit')`
+// askFacts asks for them. The form is told by a column that only one has.
+const askFacts = `SELECT current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
+	EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass($1::text) AND attname = 'answer_slot' AND NOT attisdropped)`
 
 // acquire takes a connection out of the pool. Its errors say that nothing was
 // sent.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return nil, noConnection(ctx, err)
+		return nil, pgerr.NoConnection(ctx, err)
 	}
 	return conn, nil
 }
@@ -37,7 +38,7 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // usable is an error when nothing can be sent any more.
 func usable(conn *pgxpool.Conn) error {
 	if conn.Conn().IsClosed() {
-		return &notSentError{err: pgconn.ErrConnClosed}
+		return &pgerr.NotSentError{Err: pgconn.ErrConnClosed}
 	}
 	return nil
 }
@@ -49,26 +50,41 @@ func (s *Store) look(ctx context.Context) error {
 		return classify("open pgstore", err, undone)
 	}
 	defer conn.Release()
-	_, err = s.plain(ctx, conn)
+	_, err = s.learn(ctx, conn)
 	return classify("open pgstore", err, undone)
 }
 
-// plain tells whether single statements may be sent by themselves. It asks once.
-func (s *Store) plain(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
-	if n := s.sessions.Load(); n != sessionsUnknown {
-		return n == sessionsPlain, nil
+// learn gives the facts. It asks once.
+func (s *Store) learn(ctx context.Context, q queryer) (facts, error) {
+	if known := s.known.Load(); known != nil {
+		return *known, nil
 	}
+	return s.ask(ctx, q)
+}
+
+func (s *Store) ask(ctx context.Context, q queryer) (facts, error) {
 	var isolation, sync string
-	if err := conn.QueryRow(ctx, sessionDefaults).Scan(&isolation, &sync); err != nil {
-		return false, &notSentError{err: err}
+	var apart bool
+	if err := q.QueryRow(ctx, askFacts, s.cfg.qualifier()+"onlyonce_keys").Scan(&isolation, &sync, &apart); err != nil {
+		return facts{}, &pgerr.NotSentError{Err: err}
 	}
-	plain := isolation == string(pgx.ReadCommitted) && sync != "off"
-	if plain {
-		s.sessions.Store(sessionsPlain)
-	} else {
-		s.sessions.Store(sessionsOdd)
+	f := facts{plain: isolation == string(pgx.ReadCommitted) && sync != "off", form: inRow}
+	if apart {
+		f.form = beside
 	}
-	return plain, nil
+	s.known.Store(&f)
+	return f, nil
+}
+
+// outdated tells whether the server has refused a statement because the tables
+// have another form by now than it was made for: nothing has happened. What was
+// known is forgotten.
+func (s *Store) outdated(err error) bool {
+	if !pgerr.HasState(err, pgerr.NoColumn) && !pgerr.HasState(err, pgerr.NoTable) {
+		return false
+	}
+	s.known.Store(nil)
+	return true
 }
 
 // write runs a statement in a transaction of its own, in one round trip.
@@ -81,26 +97,34 @@ func (s *Store) query(ctx context.Context, op string, st *stmt) error {
 	return classify(op, s.single(ctx, st), undone)
 }
 
+// single runs a statement by itself; once more when it has met tables of another
+// form than they had.
 func (s *Store) single(ctx context.Context, st *stmt) error {
-	conn, err := s.acquire(ctx)
+	x, err := s.session(ctx)
 	if err != nil {
 		return err
 	}
-	plain, err := s.plain(ctx, conn)
-	if err != nil {
-		conn.Release()
-		return err
-	}
-	if plain {
-		defer conn.Release()
-		if err := usable(conn); err != nil {
-			return err
-		}
-		return st.on(ctx, conn)
-	}
-	x := &session{s: s, conn: conn}
 	defer x.close(ctx)
-	return x.whole(ctx, st)
+	err = x.single(ctx, st)
+	if !s.outdated(err) || x.tx != nil {
+		return err
+	}
+	now, unknown := s.ask(ctx, x.conn)
+	if unknown != nil || now.form == x.form {
+		return err
+	}
+	x.facts = now
+	return x.single(ctx, st)
+}
+
+func (x *session) single(ctx context.Context, st *stmt) error {
+	if !x.plain {
+		return x.whole(ctx, st)
+	}
+	if err := usable(x.conn); err != nil {
+		return err
+	}
+	return st.on(ctx, x.conn, x.form)
 }
 
 // writeAll runs statements in a transaction of their own, in one round trip. Each
@@ -117,6 +141,7 @@ func (s *Store) writeAll(ctx context.Context, op string, sts ...*stmt) error {
 // session is one transaction on one connection. We send its BEGIN and COMMIT
 // ourselves, with other statements.
 type session struct {
+	facts
 	s    *Store
 	conn *pgxpool.Conn
 	tx   pgx.Tx // nil: none is open
@@ -133,7 +158,12 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{s: s, conn: conn}, nil
+	f, err := s.learn(ctx, conn)
+	if err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return &session{s: s, conn: conn, facts: f}, nil
 }
 
 // batch begins with BEGIN and our settings.
@@ -148,7 +178,7 @@ func (x *session) batch(isolation pgx.TxIsoLevel) *pgx.Batch {
 func (x *session) whole(ctx context.Context, sts ...*stmt) error {
 	b := x.batch(pgx.ReadCommitted)
 	for _, st := range sts {
-		st.queue(b)
+		st.queue(b, x.form)
 	}
 	return x.send(ctx, b, queueCommit(b))
 }
@@ -157,7 +187,7 @@ func (x *session) whole(ctx context.Context, sts ...*stmt) error {
 func (x *session) begin(ctx context.Context, isolation pgx.TxIsoLevel, sts ...*stmt) error {
 	b := x.batch(isolation)
 	for _, st := range sts {
-		st.queue(b)
+		st.queue(b, x.form)
 	}
 	return x.send(ctx, b, nil)
 }
@@ -187,6 +217,7 @@ func (x *session) send(ctx context.Context, b *pgx.Batch, committed *commitTag) 
 	err := br.Close()
 	switch {
 	case err != nil:
+		x.s.outdated(err)
 		return err
 	case committed == nil:
 		return nil
@@ -204,7 +235,7 @@ func (x *session) send(ctx context.Context, b *pgx.Batch, committed *commitTag) 
 func (x *session) commit(ctx context.Context, sts ...*stmt) error {
 	b := &pgx.Batch{}
 	for _, st := range sts {
-		st.queue(b)
+		st.queue(b, x.form)
 	}
 	return x.send(ctx, b, queueCommit(b))
 }
@@ -223,7 +254,7 @@ func (x *session) rollback(ctx context.Context, st *stmt) error {
 	if x.tx != nil {
 		b.Queue("rollback")
 	}
-	st.queue(b)
+	st.queue(b, x.form)
 	err := x.send(ctx, b, nil)
 	if err == nil {
 		x.tx, x.claimed, x.promised = nil, false, nil
@@ -238,12 +269,19 @@ const rollbackTimeout = 5 * time.Second
 // close rolls back what is open and gives the connection back. It is deferred,
 // so that it runs on every way out.
 func (x *session) close(ctx context.Context) {
-	if x.tx != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
-		defer cancel()
-		_ = x.tx.Rollback(ctx) // when it fails, the connection is closed, which rolls back
-	}
+	x.undo(ctx)
 	x.conn.Release()
+}
+
+// undo rolls back what is open.
+func (x *session) undo(ctx context.Context) {
+	if x.tx == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	_ = x.tx.Rollback(ctx) // when it fails, the connection is closed, which rolls back
+	x.tx = nil
 }
 
 // alive tells whether the transaction we began is still the one that is open.

@@ -18,7 +18,7 @@ func (s *Store) Renew(ctx context.Context, owner onlyonce.Owner, lease time.Dura
 
 // owned makes a statement about an owner's key: digest, fence and token are its
 // first parameters.
-func (s *Store) owned(sql string, owner onlyonce.Owner, args ...any) *stmt {
+func (s *Store) owned(sql text, owner onlyonce.Owner, args ...any) *stmt {
 	d := owner.Key.Digest()
 	var ok bool
 	return &stmt{sql: sql, args: append([]any{d[:], owner.Fence, owner.Attempt[:]}, args...), dest: []any{&ok}}

@@ -69,8 +69,9 @@ func scanStep(row pgx.CollectableRow) (onlyonce.StepRecord, error) {
 
 // query is a statement that reads any number of rows.
 type query struct {
-	op, sql string
-	args    []any
+	op   string
+	sql  text
+	args []any
 }
 
 // collect runs a query.
@@ -80,8 +81,13 @@ func collect[T any](ctx context.Context, s *Store, q query, scan pgx.RowToFunc[T
 		return nil, classify(q.op, err, undone)
 	}
 	defer conn.Release()
-	rows, err := conn.Query(ctx, q.sql, q.args...)
+	f, err := s.learn(ctx, conn)
 	if err != nil {
+		return nil, classify(q.op, err, undone)
+	}
+	rows, err := conn.Query(ctx, q.sql.in(f.form), q.args...)
+	if err != nil {
+		s.outdated(err)
 		return nil, classify(q.op, err, undone)
 	}
 	out, err := pgx.CollectRows(rows, scan)

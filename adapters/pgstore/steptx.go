@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/pgstore/internal/pgerr"
 )
 
 // StepTx runs fn and records its result as that of a step that is done, in one
@@ -47,7 +48,7 @@ func (s *Store) StepTx(ctx context.Context, owner onlyonce.Owner, step onlyonce.
 	add := s.owned(s.sql.addStep, owner, step.Name, step.Occurrence, onlyonce.ProviderStore, notNil(*made), s.now())
 	add.dest = []any{new(int64)}
 	if err := x.commit(ctx, add); err != nil {
-		if add.found || (!hasState(err, stateDivision) && !notUnique(err, stepsIndex)) {
+		if add.found || (!pgerr.HasState(err, pgerr.Division) && !pgerr.NotUnique(err, stepsIndex)) {
 			return nil, false, classify("commit transaction", err, committing)
 		}
 		return x.stepLost(ctx, s.recorded(owner, step))

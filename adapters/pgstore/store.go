@@ -15,8 +15,16 @@
 // nobody. What is kept of requests is in one index as well, which recoverers read
 // in the order in which turns come.
 //
+// Answers and kept requests stand in the key's row, or beside it, in partitions by the
+// time when they expire, which are emptied as a whole (Config.Partition). Round trips
+// are the same in both; with partitions a key writes a fifth more WAL, a replay opens
+// every partition and reads one, and what is left to delete row by row are the keys
+// themselves, without their answers, steps, and answers that are retained for longer
+// than there are partitions. (scope, key) is unique in either form: the key's row is
+// in no partition.
+//
 // It needs SELECT, INSERT, UPDATE and DELETE on its tables; only making them
-// (Migrate) needs more. It works with a pool of one connection, behind
+// (Migrate) and emptying partitions (MaintainPartitions) need more. It works with a pool of one connection, behind
 // PgBouncer in transaction mode (see Config.QueryExecMode), and with sessions
 // whose default isolation is serializable or whose commits are asynchronous.
 package pgstore
@@ -44,11 +52,11 @@ type Store struct {
 	// settings is the statement behind BEGIN.
 	settings string
 	// salt keeps the locks of two schemas of one database apart.
-	salt     uint64
-	sessions atomic.Int32 // what sessions are like, once known
-	open     inFlight
-	seen     seen
-	sweep    cursors
+	salt  uint64
+	known atomic.Pointer[facts] // nil: not yet
+	open  inFlight
+	seen  seen
+	sweep cursors
 }
 
 var (

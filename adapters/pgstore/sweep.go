@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 type cursors struct {
 	mu          sync.Mutex
 	keys, steps cursor
+	// Of the partitions that are swept row by row.
+	answers, requests cursor
 }
 
 type cursor struct {
@@ -53,6 +56,10 @@ func tid(page int64) string { return fmt.Sprintf("(%d,0)", page) }
 // sweep of a database runs at a time; others get Busy. More is set when a limit
 // was reached, or when a window that is not the whole table had something in
 // it: what is due at one time lies together. A crash leaves nothing half done.
+//
+// Where the tables have partitions, those whose period is over are emptied as well,
+// if the role may: see MaintainPartitions. An error of that comes beside the result
+// of the sweep, which stands.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
 	var res onlyonce.SweepResult
 	if req.Limit <= 0 {
@@ -76,10 +83,15 @@ func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.
 	if err := w.sweepSteps(ctx, &s.sweep.steps); err != nil {
 		return res, classify("sweep steps", err, undone)
 	}
+	if x.form == beside {
+		if err := w.sweepRest(ctx, &s.sweep); err != nil {
+			return res, classify("sweep partitions", err, undone)
+		}
+	}
 	if err := x.commit(ctx); err != nil {
 		return res, classify("sweep", err, committing)
 	}
-	return w.res, nil
+	return w.res, w.maintain(ctx)
 }
 
 // sweep is one Sweep on its way. Its statements are not prepared, so that they
@@ -101,9 +113,12 @@ func (w *sweep) begin(ctx context.Context) error {
 	})
 }
 
+// sql is a statement in the form of the tables.
+func (w *sweep) sql(t text) string { return t.in(w.x.form) }
+
 func (w *sweep) sweepKeys(ctx context.Context, c *cursor) error {
 	win := c.window(w.keyPages, w.x.s.cfg.SweepPages)
-	deleted, last, err := w.delete(ctx, w.x.s.sql.deleteExpired, pgx.QueryExecModeExec, tid(win.from), tid(win.to), w.now, int64(w.req.Limit))
+	deleted, last, err := w.delete(ctx, w.sql(w.x.s.sql.deleteExpired), pgx.QueryExecModeExec, tid(win.from), tid(win.to), w.now, int64(w.req.Limit))
 	if err != nil {
 		return err
 	}
@@ -133,7 +148,7 @@ func (w *sweep) delete(ctx context.Context, sql string, args ...any) (n int, las
 // decide frees or parks abandoned attempts.
 func (w *sweep) decide(ctx context.Context, win window) (n int, last int64, err error) {
 	s := w.x.s
-	found, err := w.x.tx.Query(ctx, s.sql.lockAbandoned, pgx.QueryExecModeExec, tid(win.from), tid(win.to), w.now, micros(w.req.Grace), int64(w.req.Limit))
+	found, err := w.x.tx.Query(ctx, w.sql(s.sql.lockAbandoned), pgx.QueryExecModeExec, tid(win.from), tid(win.to), w.now, micros(w.req.Grace), int64(w.req.Limit))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -146,7 +161,7 @@ func (w *sweep) decide(ctx context.Context, win window) (n int, last int64, err 
 	if err != nil || len(digests) == 0 {
 		return 0, 0, err
 	}
-	err = w.x.tx.QueryRow(ctx, s.sql.decideAbandoned, pgx.QueryExecModeExec, digests, w.now,
+	err = w.x.tx.QueryRow(ctx, w.sql(s.sql.decideAbandoned), pgx.QueryExecModeExec, digests, w.now,
 		onlyonce.ReasonAbandoned, onlyonce.ReasonUnfinishedStep, onlyonce.ReasonSweptFree, onlyonce.ReasonUnansweredStep,
 		micros(onlyonce.FreedStepRetention)).Scan(&w.res.Freed, &w.res.Parked)
 	return len(digests), last, err
@@ -154,7 +169,7 @@ func (w *sweep) decide(ctx context.Context, win window) (n int, last int64, err 
 
 func (w *sweep) sweepSteps(ctx context.Context, c *cursor) error {
 	win := c.window(w.stepPages, w.x.s.cfg.SweepPages)
-	n, last, err := w.delete(ctx, w.x.s.sql.deleteExpiredSteps, pgx.QueryExecModeExec,
+	n, last, err := w.delete(ctx, w.sql(w.x.s.sql.deleteExpiredSteps), pgx.QueryExecModeExec,
 		tid(win.from), tid(win.to), w.now, micros(w.req.StepRetention), int64(w.req.Limit))
 	if err != nil {
 		return err
@@ -165,4 +180,59 @@ func (w *sweep) sweepSteps(ctx context.Context, c *cursor) error {
 	}
 	w.res.More = w.res.More || (n > 0 && !win.whole())
 	return nil
+}
+
+// sweepRest deletes what is not wanted of the partitions that are never emptied.
+func (w *sweep) sweepRest(ctx context.Context, c *cursors) error {
+	p := w.x.s.sql.parts
+	var answers, requests int64
+	if err := w.x.tx.QueryRow(ctx, p.restSizes, pgx.QueryExecModeExec).Scan(&answers, &requests); err != nil {
+		return err
+	}
+	for _, r := range []rest{
+		{&c.answers, answers, p.deleteAnswers, []any{w.now, int64(w.req.Limit)}},
+		{&c.requests, requests, p.deleteRequests, []any{int64(w.req.Limit)}},
+	} {
+		if err := w.sweepPart(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest is a partition that is swept row by row.
+type rest struct {
+	*cursor
+	pages int64
+	sql   string
+	args  []any
+}
+
+func (w *sweep) sweepPart(ctx context.Context, r rest) error {
+	win := r.window(r.pages, w.x.s.cfg.SweepPages)
+	n, last, err := w.delete(ctx, r.sql, slices.Concat([]any{pgx.QueryExecModeExec, tid(win.from), tid(win.to)}, r.args)...)
+	if err != nil {
+		return err
+	}
+	r.page = win.to
+	if n == w.req.Limit {
+		r.page, w.res.More = last, true
+	}
+	w.res.More = w.res.More || (n > 0 && !win.whole())
+	return nil
+}
+
+// maintain empties partitions, where there are any and the role may.
+func (w *sweep) maintain(ctx context.Context) error {
+	if w.x.form != beside {
+		return nil
+	}
+	may, err := w.x.mayEmpty(ctx)
+	if err != nil {
+		return classify("maintain partitions", err, undone)
+	}
+	if may {
+		_, err = w.x.maintain(ctx)
+	}
+	return err
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/pgstore/internal/guardtx"
+	"github.com/onlyonce-go/onlyonce/adapters/pgstore/internal/pgerr"
 )
 
 // Atomic claims, runs fn and completes in one transaction: BEGIN travels with
@@ -77,7 +79,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 // answered, has ended one way or the other: it would be taken for a stranger.
 func (x *session) outlast(ctx context.Context, req onlyonce.ClaimRequest) error {
 	var ok bool
-	wait := &stmt{sql: waitKey, args: []any{x.s.lock(req.Key.Digest())}, dest: []any{&ok}}
+	wait := &stmt{sql: text{waitKey, waitKey}, args: []any{x.s.lock(req.Key.Digest())}, dest: []any{&ok}}
 	if err := x.begin(ctx, pgx.ReadCommitted, wait); err != nil {
 		return classify("claim key", err, undone)
 	}
@@ -132,8 +134,8 @@ func (x *session) failed(ctx context.Context, owner onlyonce.Owner, failure erro
 
 // run runs a handler, whose answer is nil where there is none.
 func run[T any](ctx context.Context, x *session, fn func(context.Context, pgx.Tx) (*T, error)) (*T, error) {
-	tx := newHandlerTx(x.tx)
-	defer tx.end()
+	tx := guardtx.New(x.tx)
+	defer tx.End()
 	answer, err := fn(ctx, tx)
 	switch {
 	case err != nil && conflict(err):
@@ -170,7 +172,7 @@ func (x *session) settle(ctx context.Context, owner onlyonce.Owner, done *comple
 	if err == nil {
 		return done.settled(), nil
 	}
-	if done.found || !hasState(err, stateDivision) {
+	if done.found || !pgerr.HasState(err, pgerr.Division) {
 		return onlyonce.Settled{}, classify("commit transaction", err, committing)
 	}
 	rec, err := x.s.read(ctx, x, owner.Key)
@@ -182,8 +184,13 @@ func (x *session) settle(ctx context.Context, owner onlyonce.Owner, done *comple
 // then finds it completed. In repeatable read and serializable a takeover or
 // renewal since the transaction's snapshot is ErrConflict: repeat all of it.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
+	f, err := s.learn(ctx, tx)
+	if err != nil {
+		return onlyonce.Settled{}, classify("complete key", err, undone)
+	}
 	c := s.completion(owner, answer)
-	if err := c.read(tx.QueryRow(ctx, c.sql, c.args...)); err != nil {
+	if err := c.read(tx.QueryRow(ctx, c.sql.in(f.form), c.args...)); err != nil {
+		s.outdated(err)
 		return onlyonce.Settled{}, classify("complete key", err, undone)
 	}
 	if c.found {
@@ -191,14 +198,9 @@ func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, owner onlyonce.Owner,
 	}
 	row := &keyRow{}
 	st := s.readStmt(owner.Key.Digest(), row)
-	if err := st.read(tx.QueryRow(ctx, st.sql, st.args...)); err != nil {
+	if err := st.read(tx.QueryRow(ctx, st.sql.in(f.form), st.args...)); err != nil {
 		return onlyonce.Settled{}, classify("read key", err, undone)
 	}
 	rec, err := row.found(st, owner.Key)
 	return settledBefore(rec, owner), err
-}
-
-// errLibraryCommits is what a handler gets that tries to end its transaction.
-func errLibraryCommits() error {
-	return errors.New("the store commits this transaction when the handler returns an answer, and rolls it back otherwise")
 }

@@ -121,6 +121,7 @@ func TestSecondMigrationDownUp(t *testing.T) {
 	held.Keep = []byte("request")
 	complete(t, s, want(t, s, done, onlyonce.Won).Record.Owner())
 	owner := want(t, s, held, onlyonce.Won).Record.Owner()
+	migration(t, pool, "0003_due_by_operation.down.sql")
 	migration(t, pool, "0002_resource_recovery.down.sql")
 	if n := one[int](t, pool, `SELECT count(*) FROM pg_constraint WHERE conname IN ('onlyonce_keys_resource', 'onlyonce_keys_turn')`); n != 0 {
 		t.Errorf("down left %d constraints", n)
@@ -150,6 +151,7 @@ func TestUpgradeIsPreparedByHand(t *testing.T) {
 		ADD COLUMN turn integer, ADD COLUMN turn_at timestamptz, ADD COLUMN due_at timestamptz`)
 	unique := `CREATE UNIQUE INDEX CONCURRENTLY onlyonce_keys_holds ON onlyonce_keys (holds) WHERE holds IS NOT NULL`
 	exec(t, pool, `CREATE INDEX CONCURRENTLY onlyonce_keys_due ON onlyonce_keys (due_at) WHERE due_at IS NOT NULL`)
+	exec(t, pool, `CREATE INDEX CONCURRENTLY onlyonce_keys_due_of ON onlyonce_keys (operation, due_at) WHERE due_at IS NOT NULL`)
 	other := versionOne(t, pool, request("other"), "")
 	exec(t, pool, `UPDATE onlyonce_keys SET holds = ''`)
 	if _, err := pool.Exec(t.Context(), unique); err == nil {

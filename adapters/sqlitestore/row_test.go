@@ -2,6 +2,8 @@ package sqlitestore_test
 
 import (
 	"bytes"
+	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -101,5 +103,23 @@ func TestSweepNeedsALimit(t *testing.T) {
 	s, _ := open(t)
 	if _, err := s.Sweep(t.Context(), onlyonce.SweepRequest{}); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A batch is what every claim waits for, so no Limit makes it larger.
+func TestSweepIsShort(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := openAt(t, filepath.Join(t.TempDir(), "keys.db"), sqlitestore.Config{Now: c.Now})
+	for i := range sqlitestore.SweepRows + 1 {
+		claimed := mustClaim(t, s, claimOf(strconv.Itoa(i)), onlyonce.Won)
+		release(t, s, claimed.Record.Owner())
+	}
+	c.advance(1000 * time.Hour)
+	for _, want := range []onlyonce.SweepResult{{Deleted: sqlitestore.SweepRows, More: true}, {Deleted: 1}} {
+		r, err := s.Sweep(t.Context(), onlyonce.SweepRequest{Limit: 5000, StepRetention: time.Hour})
+		if err != nil || r != want {
+			t.Errorf("swept %+v, %v; want %+v", r, err, want)
+		}
 	}
 }

@@ -33,8 +33,9 @@ type grammar struct {
 	Keys      keysCmd        `cmd:"" help:"Look at idempotency keys, and settle those in doubt."`
 	Reconcile reconcileCmd   `cmd:"" help:"Compare books and keys with a provider's report, and settle what it proves."`
 	Sweep     sweepCmd       `cmd:"" help:"Delete what has expired and decide abandoned attempts, once."`
+	Estimate  estimateCmd    `cmd:"" help:"Say how much room keys will take, and measure a store."`
 	Merchants merchantsCmd   `cmd:"" help:"Make API keys for merchants."`
-	Migrate   migrateCmd     `cmd:"" help:"Bring the tables up to date, or print the statements that do."`
+	Migrate   migrateCmd     `cmd:"" help:"Bring the tables up to date, say which migrations are pending, or print the statements."`
 	Version   versionCmd     `cmd:"" help:"Print the version."`
 }
 

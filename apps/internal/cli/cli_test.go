@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/onlyonce-go/onlyonce/apps/internal/cli"
+	"github.com/onlyonce-go/onlyonce/internal/testserver"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 type leaks struct{ m *testing.M }
 
 func (l leaks) Run() int {
-	code := l.m.Run()
+	code := testserver.Run(l.m)
 	if err := goleak.Find(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)

@@ -1,27 +1,32 @@
-package pgstore
+// Package guardtx gives handlers a transaction that they cannot end.
+package guardtx
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// handlerTx is the transaction as a handler sees it: it can do anything but end
+// Tx is the transaction as a handler sees it: it can do anything but end
 // it, and nothing once the handler has returned, when the connection is
 // somebody else's. Begin makes savepoints, as usual.
-type handlerTx struct {
+type Tx struct {
 	pgx.Tx
 	// over is shared with the savepoints in it.
 	over *atomic.Bool
 }
 
-func newHandlerTx(tx pgx.Tx) *handlerTx { return &handlerTx{tx, &atomic.Bool{}} }
+// New makes a Tx of an open transaction.
+func New(tx pgx.Tx) *Tx { return &Tx{tx, &atomic.Bool{}} }
 
-func (t *handlerTx) end() { t.over.Store(true) }
+// End says that the handler has returned: everything fails from here on, in
+// savepoints too.
+func (t *Tx) End() { t.over.Store(true) }
 
-func (t *handlerTx) usable() error {
+func (t *Tx) usable() error {
 	if t.over.Load() {
 		return pgx.ErrTxClosed
 	}
@@ -29,13 +34,13 @@ func (t *handlerTx) usable() error {
 }
 
 // Commit refuses: the store commits.
-func (t *handlerTx) Commit(context.Context) error { return errLibraryCommits() }
+func (t *Tx) Commit(context.Context) error { return errLibraryCommits() }
 
 // Rollback refuses: returning an error from the handler rolls back.
-func (t *handlerTx) Rollback(context.Context) error { return errLibraryCommits() }
+func (t *Tx) Rollback(context.Context) error { return errLibraryCommits() }
 
 // Begin makes a savepoint.
-func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
+func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
@@ -43,19 +48,19 @@ func (t *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &savepoint{handlerTx{tx, t.over}}, nil
+	return &savepoint{Tx{tx, t.over}}, nil
 }
 
 // savepoint is a transaction in a handler's transaction: it is the handler's to
 // end, and of no use once the handler has returned, ended or not.
-type savepoint struct{ handlerTx }
+type savepoint struct{ Tx }
 
 // Commit releases the savepoint.
 func (t *savepoint) Commit(ctx context.Context) error {
 	if err := t.usable(); err != nil {
 		return err
 	}
-	return t.Tx.Commit(ctx)
+	return t.Tx.Tx.Commit(ctx)
 }
 
 // Rollback undoes what was done since the savepoint.
@@ -63,11 +68,11 @@ func (t *savepoint) Rollback(ctx context.Context) error {
 	if err := t.usable(); err != nil {
 		return err
 	}
-	return t.Tx.Rollback(ctx)
+	return t.Tx.Tx.Rollback(ctx)
 }
 
 // Exec is pgx.Tx's.
-func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := t.usable(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
@@ -75,7 +80,7 @@ func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.C
 }
 
 // Query is pgx.Tx's.
-func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
@@ -83,7 +88,7 @@ func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 }
 
 // QueryRow is pgx.Tx's.
-func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := t.usable(); err != nil {
 		return errRow{err}
 	}
@@ -91,7 +96,7 @@ func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 }
 
 // SendBatch is pgx.Tx's.
-func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.usable(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
@@ -99,7 +104,7 @@ func (t *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 }
 
 // CopyFrom is pgx.Tx's.
-func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
 	if err := t.usable(); err != nil {
 		return 0, err
 	}
@@ -107,7 +112,7 @@ func (t *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns 
 }
 
 // Prepare is pgx.Tx's.
-func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
@@ -118,3 +123,8 @@ func (t *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.Stat
 type errRow struct{ err error }
 
 func (r errRow) Scan(...any) error { return r.err }
+
+// errLibraryCommits is what a handler gets that tries to end its transaction.
+func errLibraryCommits() error {
+	return errors.New("the store commits this transaction when the handler returns an answer, and rolls it back otherwise")
+}

@@ -1,4 +1,4 @@
-package pgstore
+package pgerr
 
 import (
 	"context"
@@ -29,15 +29,15 @@ func TestClassifyAnySQLSTATE(t *testing.T) {
 		{"08006", "ERROR", onlyonce.CodeUncertain},
 		{"57P01", "FATAL", onlyonce.CodeUncertain},
 		{"57014", "ERROR", ""},
-		{stateIdle, "FATAL", ""},
-		{stateUnknown, "ERROR", onlyonce.CodeUncertain},
-		{stateSerialization, "ERROR", onlyonce.CodeConflict},
-		{stateNoTable, "ERROR", onlyonce.CodeStoreUnavailable},
-		{stateNoColumn, "ERROR", onlyonce.CodeStoreUnavailable},
+		{Idle, "FATAL", ""},
+		{Unknown, "ERROR", onlyonce.CodeUncertain},
+		{Serialization, "ERROR", onlyonce.CodeConflict},
+		{NoTable, "ERROR", onlyonce.CodeStoreUnavailable},
+		{NoColumn, "ERROR", onlyonce.CodeStoreUnavailable},
 	}
 	for _, tt := range tests {
 		e := &pgconn.PgError{Code: tt.code, Severity: tt.severity, SeverityUnlocalized: tt.severity}
-		err := classify("complete key", e, committing)
+		err := Classify("complete key", e, Committing)
 		if onlyonce.CodeOf(err) != tt.want || !errors.Is(err, e) {
 			t.Errorf("SQLSTATE %q, %s: %v, want %q", tt.code, tt.severity, err, tt.want)
 		}
@@ -64,14 +64,14 @@ func TestNoConnection(t *testing.T) {
 		"connection closed": {t.Context(), pgconn.ErrConnClosed, ""},
 	}
 	for name, tt := range tests {
-		for _, f := range []fate{undone, committing} {
-			err := classify("claim key", noConnection(tt.ctx, tt.err), f)
+		for _, f := range []Fate{Undone, Committing} {
+			err := Classify("claim key", NoConnection(tt.ctx, tt.err), f)
 			if onlyonce.CodeOf(err) != tt.want || !errors.Is(err, tt.err) {
 				t.Errorf("%s: %v, want %q", name, err, tt.want)
 			}
 		}
 	}
-	if err := classify("claim key", mutedError{failed}, committing); errors.Is(err, onlyonce.ErrUnreachable) {
+	if err := Classify("claim key", mutedError{failed}, Committing); errors.Is(err, onlyonce.ErrUnreachable) {
 		t.Errorf("an error of a statement: %v", err)
 	}
 }

@@ -1,0 +1,101 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+const openStore = "open mysqlstore"
+
+// syncWait has every statement wait until its Galera node has applied what was
+// committed before anywhere: reads (1), updates and deletes (2), inserts (4). Without
+// it an owner that comes through another node would be told that it lost its key.
+const syncWait = "7"
+
+// session is what the server says of a session, and of itself. A variable that it
+// does not have is absent.
+type session struct {
+	vars map[string]string
+	// database is that of the session; empty: none.
+	database string
+}
+
+// readSession asks for everything at once: SHOW VARIABLES leaves out what the server
+// does not know, so that MySQL and MariaDB can be asked alike.
+func readSession(ctx context.Context, db *sql.DB) (session, error) {
+	conn, err := db.Conn(ctx)
+	if refusesSettings(err) {
+		return session{}, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: openStore, Hint: "the server refuses what the URL says of its sessions: look at the parameters that are none of the driver's", Err: err}
+	}
+	if err != nil {
+		return session{}, classify(openStore, noConnection(ctx, err), undone)
+	}
+	defer func() { _ = conn.Close() }()
+	at := session{vars: map[string]string{}}
+	var database sql.NullString
+	if err := conn.QueryRowContext(ctx, `SELECT DATABASE()`).Scan(&database); err != nil {
+		return session{}, classify(openStore, err, undone)
+	}
+	at.database = database.String
+	rows, err := conn.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN (
+		'sql_mode', 'autocommit', 'tx_isolation', 'transaction_isolation', 'wsrep_on', 'wsrep_sync_wait', 'innodb_flush_log_at_trx_commit')`)
+	if err != nil {
+		return session{}, classify(openStore, err, undone)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return session{}, classify(openStore, err, undone)
+		}
+		at.vars[strings.ToLower(name)] = value
+	}
+	return at, classify(openStore, rows.Err(), undone)
+}
+
+// galera tells whether the server is a node of a cluster.
+func (at session) galera() bool { return on(at.vars["wsrep_on"]) }
+
+// durable tells whether a commit is on disk when it is confirmed.
+func (at session) durable() bool { return at.vars["innodb_flush_log_at_trx_commit"] == "1" }
+
+// isolationName is the variable of a session's isolation: MySQL has no other name
+// than the one that old MariaDB does not know.
+func (at session) isolationName() string {
+	if _, ok := at.vars["transaction_isolation"]; ok {
+		return "transaction_isolation"
+	}
+	return "tx_isolation"
+}
+
+// readCommitted tells whether transactions are READ COMMITTED by themselves.
+func (at session) readCommitted() bool { return at.vars[at.isolationName()] == "READ-COMMITTED" }
+
+func on(value string) bool { return strings.EqualFold(value, "ON") || value == "1" }
+
+// check refuses sessions in which a write may do something else than it says.
+func (at session) check() error {
+	refuse := func(hint string) error {
+		return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: openStore, Hint: hint}
+	}
+	modes := map[string]bool{}
+	for mode := range strings.SplitSeq(at.vars["sql_mode"], ",") {
+		modes[mode] = true
+	}
+	switch {
+	case at.database == "":
+		return refuse("the connection is to no database: name one")
+	case !on(at.vars["autocommit"]):
+		return refuse("sessions have autocommit off, so that nothing would be committed: remove autocommit=0 from the URL, init_connect or the server's settings")
+	case !modes["STRICT_TRANS_TABLES"] && !modes["STRICT_ALL_TABLES"]:
+		return refuse("sessions are not in strict mode, so that values could be cut off without an error: add STRICT_TRANS_TABLES to the server's sql_mode, or ?sql_mode='TRADITIONAL' to the URL")
+	case modes["EMPTY_STRING_IS_NULL"]:
+		return refuse("sessions take empty strings for NULL: remove EMPTY_STRING_IS_NULL from sql_mode")
+	case at.galera() && at.vars["wsrep_sync_wait"] != syncWait:
+		return refuse("sessions of a Galera cluster need wsrep_sync_wait=" + syncWait + ", or a node would answer with what it has not applied yet: add it to the URL, or to the server's settings")
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/onlyonce-go/onlyonce/apps/internal/apptest"
+	"github.com/onlyonce-go/onlyonce/apps/internal/keystore"
+)
+
+// Migrations go from pending to applied: those of keys alone, and with the payments
+// service's.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	for name, store := range apptest.Stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := store(t)
+			list, err := keystore.Status(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := len(list)
+			look := func(wantCode, pending int, flags ...string) (v statusView, errs string) {
+				t.Helper()
+				out, errs, code := run(t, append([]string{"migrate", "status", "--store", url, "--json"}, flags...)...)
+				if err := json.Unmarshal([]byte(out), &v); err != nil || code != wantCode || v.Pending != pending {
+					t.Errorf("status %v: %d, %+v, %s, %v", flags, code, v, errs, err)
+				}
+				return v, errs
+			}
+			v, errs := look(exitWrong, all, "--keys-only")
+			if v.Payments != nil || v.Keys[0].Applied || v.Keys[0].AppliedAt != nil || !strings.Contains(errs, fmt.Sprint(all)+" pending") {
+				t.Errorf("%+v, %s", v, errs)
+			}
+			look(exitWrong, all+1)
+			for range 2 {
+				if out, errs, code := run(t, "migrate", "up", "--keys-only", "--store", url); code != exitDone || out != "the tables of keys are up to date\n" {
+					t.Errorf("%d %s %s", code, out, errs)
+				}
+			}
+			v, _ = look(exitDone, 0, "--keys-only")
+			if v.Keys[0].Name != "init" || !v.Keys[0].Applied || v.Keys[0].AppliedAt == nil {
+				t.Errorf("%+v", v)
+			}
+			v, _ = look(exitWrong, 1)
+			if v.Payments == nil || v.Payments.UpToDate || !strings.Contains(v.Payments.Detail, "--keys-only") {
+				t.Errorf("%+v", v)
+			}
+			if out, errs, code := run(t, "migrate", "up", "--store", url); code != exitDone || !strings.Contains(out, "and of the payments service") {
+				t.Errorf("%d %s %s", code, out, errs)
+			}
+			look(exitDone, 0)
+			out, errs, code := run(t, "migrate", "status", "--store", url)
+			if code != exitDone || !strings.Contains(out, " applied 20") || !strings.Contains(out, " up to date") {
+				t.Errorf("%d %s %s", code, out, errs)
+			}
+		})
+	}
+}
+
+// Printing opens nothing, and prints what is meant.
+func TestMigratePrint(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"sqlite:none/x.db", "postgres://none.invalid/x"} {
+		all, _, code := run(t, "migrate", "print", "--store", url)
+		if code != exitDone || !strings.Contains(all, "onlyonce_keys") || !strings.Contains(all, "payments_charges") {
+			t.Errorf("%s: %d %.100s", url, code, all)
+		}
+		keys, _, code := run(t, "migrate", "print", "--store", url, "--keys-only")
+		if code != exitDone || !strings.Contains(keys, "onlyonce_keys") || strings.Contains(keys, "payments_") {
+			t.Errorf("%s: %d %.100s", url, code, keys)
+		}
+	}
+	for _, command := range []string{"up", "status", "print"} {
+		if _, errs, code := run(t, "migrate", command, "--store", "oracle:x"); code != exitUsage || !strings.Contains(errs, "sqlite:PATH, postgres://") {
+			t.Errorf("%s: %d %s", command, code, errs)
+		}
+	}
+	if _, errs, code := run(t, "migrate", "print", "--store", "memory:"); code != exitUsage || !strings.Contains(errs, "kind memory has none") {
+		t.Errorf("%d %s", code, errs)
+	}
+	for command, want := range map[string]string{"up": "up to date", "status": "kind memory has no migrations"} {
+		if out, errs, code := run(t, "migrate", command, "--store", "memory:"); code != exitDone || !strings.Contains(out, want) {
+			t.Errorf("%s: %d %s %s", command, code, out, errs)
+		}
+	}
+}
+
+// heard passes on what is written, as it is written.
+type heard chan string
+
+func (h heard) Write(p []byte) (int, error) {
+	h <- string(p)
+	return len(p), nil
+}
+
+// A file that another process has locked is waited for, and that is said.
+func TestMigrateWaits(t *testing.T) {
+	t.Parallel()
+	url := apptest.SQLite(t)
+	pool, err := sql.Open("sqlite", strings.TrimPrefix(url, "sqlite:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	pool.SetMaxOpenConns(1)
+	for _, statement := range []string{"PRAGMA journal_mode = WAL", "CREATE TABLE mine (n INTEGER)", "BEGIN IMMEDIATE", "INSERT INTO mine VALUES (1)"} {
+		if _, err := pool.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := make(heard, 1)
+	var out bytes.Buffer
+	done := make(chan int, 1)
+	go func() {
+		done <- Run(t.Context(), []string{"migrate", "up", "--keys-only", "--store", url}, Streams{In: strings.NewReader(""), Out: &out, Err: said})
+	}()
+	if text := <-said; text != "onlyonce: another process has the store locked; waiting for it\n" {
+		t.Errorf("it says %q", text)
+	}
+	if _, err := pool.ExecContext(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-done; code != exitDone || out.String() != "the tables of keys are up to date\n" {
+		t.Errorf("%d %s", code, &out)
+	}
+	if _, errs, code := run(t, "migrate", "up", "--wait=-1s", "--store", url); code != exitUsage || !strings.Contains(errs, "--wait must not be negative") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
