@@ -13,14 +13,21 @@
 //
 // [Postgres] hands out databases of one cluster per test binary, started by the
 // first test that asks. [NewCluster] gives a test a cluster of its own, to kill
-// and to start again. [PgBouncer] puts a pooler in front of a database.
+// and to start again, [NewPair] one with a standby that follows commit by commit.
+// [PgBouncer] puts a pooler in front of a database.
+//
+// [MySQL] hands out databases of one MariaDB per binary, [NewMariaDB] gives one to
+// kill, [NewGalera] and [SharedGalera] a cluster of three nodes. [Redis] hands out
+// databases of one Redis; [NewRedis], [NewRedisCluster] and [NewRedisFailover] give
+// one of the test's own, three masters, and a master with a replica under Sentinel.
+// [Dynalite] hands out one stand-in for DynamoDB per binary.
 //
 // # What runs where
 //
 // Programs come from PATH or from the usual folders of Debian's and Red Hat's
 // packages. Servers listen on 127.0.0.1 only, on a free port below the
-// ephemeral range, and keep everything in one temporary folder. PostgreSQL and
-// PgBouncer refuse to run as root, so under root they run as the user postgres.
+// ephemeral range, and keep everything in one temporary folder. Most of
+// them refuse to run as root, so under root they run as the user postgres.
 // On Linux the kernel kills them with the test binary, whatever ends that, and
 // the next run removes the folder that such an end leaves behind.
 //
@@ -28,6 +35,7 @@
 //
 //   - ONLYONCE_TEST_POSTGRES: the URL of a server of one's own, as a user that may
 //     create databases. [Postgres] then makes its databases there and drops them.
+//   - ONLYONCE_TEST_MYSQL: the same for a server of MySQL's or MariaDB's, and [MySQL].
 //   - ONLYONCE_TEST_REQUIRE=1: a missing server fails the test. Without it the
 //     test is skipped, with a message that says what to install.
 //   - ONLYONCE_TEST_FSYNC=off: the private cluster does not flush to disk. Faster,
