@@ -66,7 +66,8 @@ func (p Partition) slots() int { return p.Ahead + 2 }
 // Scripts gives the statements that Migrate switches tables over with, and those
 // that bring everything back into the keys' rows, for people who apply them with a
 // tool of their own. They name no schema: set search_path. The second one must be run
-// before the down migrations.
+// before the down migrations. It is an error (CodeConfig) to ask for those of no
+// partitions, or of a configuration that is not valid.
 func (p Partition) Scripts() (on, off string, err error) {
 	return p.scripts("clock_timestamp()")
 }
@@ -74,6 +75,9 @@ func (p Partition) Scripts() (on, off string, err error) {
 func (p Partition) scripts(now string) (on, off string, err error) {
 	if err := p.Validate(); err != nil {
 		return "", "", err
+	}
+	if p.Every == 0 {
+		return "", "", configError("Partition.Every must say how long a period is")
 	}
 	p = p.WithDefaults()
 	up, err := fs.ReadFile(Migrations(), "partition/on.sql")

@@ -266,6 +266,9 @@ func TestPartitionConfig(t *testing.T) {
 			t.Errorf("scripts of %+v", p)
 		}
 	}
+	if _, _, err := (pgstore.Partition{}).Scripts(); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
+		t.Errorf("scripts of no partitions: %v", err)
+	}
 	if p := (pgstore.Config{Partition: pgstore.Partition{Every: time.Hour}}).WithDefaults().Partition; p.Ahead != 7 {
 		t.Errorf("default: %+v", p)
 	}

@@ -269,24 +269,24 @@ func TestRoutedContract(t *testing.T) {
 	}
 }
 
+// reused opens a store on one site, again and again, each time empty.
+func (r *routed) reused(t *testing.T, cfg routestore.Config) storetest.Backend {
+	p := r.take(t)
+	return storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
+		t.Helper()
+		r.empty(t, p)
+		cfg := cfg
+		cfg.Now = now
+		return storetest.Instance{Store: r.open(t, p, cfg)}
+	}}
+}
+
 // What a store of one process says of random operations, two databases say.
 func TestRoutedModel(t *testing.T) {
 	t.Parallel()
 	r := newRouted(t)
-	p := r.take(t)
-	storetest.RunModel(t, storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
-		t.Helper()
-		r.empty(t, p)
-		cfg := r.moving(routestore.Map{Version: 1, Homes: r.names[:], By: routestore.ByKey})
-		cfg.Now = now
-		return storetest.Instance{Store: r.open(t, p, cfg)}
-	}}, func(now func() time.Time) onlyonce.Store {
-		s, err := memstore.New(memstore.Config{SingleProcess: true, Now: now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	})
+	cfg := r.moving(routestore.Map{Version: 1, Homes: r.names[:], By: routestore.ByKey})
+	storetest.RunModel(t, r.reused(t, cfg), reference(t))
 }
 
 func routedRequest(scope, value string) onlyonce.ClaimRequest {
