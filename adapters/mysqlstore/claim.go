@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	if err := req.Validate(); err != nil {
 		return onlyonce.Claim{}, err
 	}
-	if s.open.has(req.Key.Digest()) {
+	if s.open.Has(req.Key.Digest()) {
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, nil
 	}
 	return s.contend(ctx, req, alone{s})
@@ -73,7 +73,7 @@ func lost(err error) error {
 // a transaction has the key, or if the resource is held.
 func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, by contender) (onlyonce.Claim, error) {
 	d := req.Key.Digest()
-	known := req.Resource != "" || s.seen.has(d)
+	known := req.Resource != "" || s.seen.Has(d)
 	locked := false
 	for range claimRounds {
 		c := &claiming{s: s, req: req, verdict: onlyonce.Won, resource: req.Resource}
@@ -93,7 +93,7 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, by conte
 		case err != nil:
 			return onlyonce.Claim{}, err
 		case won:
-			s.seen.add(d)
+			s.seen.Add(d)
 			s.note(&c.made)
 			return c.claim(), nil
 		}
@@ -126,7 +126,7 @@ func (c *claiming) consider(ctx context.Context, by contender) (onlyonce.Claim, 
 		return onlyonce.Claim{}, err
 	}
 	if at.key != nil {
-		c.s.seen.add(at.key.digest)
+		c.s.seen.Add(at.key.digest)
 		claim, decided := c.judge(at)
 		if decided {
 			return claim, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/local"
 	"github.com/onlyonce-go/onlyonce/adapters/internal/watch"
 )
 
@@ -27,8 +28,8 @@ type Store struct {
 	locks string
 	// watch judges leases in a Galera cluster; nil elsewhere.
 	watch *watch.Watch
-	open  inFlight
-	seen  seen
+	open  local.Open
+	seen  local.Seen
 }
 
 var (
@@ -60,7 +61,7 @@ func New(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, cfg: cfg.WithDefaults(), at: at, open: newInFlight(), seen: newSeen()}
+	s := &Store{db: db, cfg: cfg.WithDefaults(), at: at, open: local.NewOpen(), seen: local.NewSeen()}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(at.database)) // a hash never fails
 	s.locks = fmt.Sprintf("onlyonce:%08x:", h.Sum32())

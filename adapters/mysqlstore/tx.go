@@ -30,7 +30,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 		return onlyonce.Claim{}, none, err
 	}
 	d := req.Key.Digest()
-	if s.open.has(d) { // without a connection, of which there may be one
+	if s.open.Has(d) { // without a connection, of which there may be one
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil
 	}
 	l, err := s.line(ctx)
@@ -39,24 +39,24 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	}
 	defer l.close(ctx)
 	by := &inside{line: l}
-	if s.open.wasLost(req.Attempt) {
+	if s.open.WasLost(req.Attempt) {
 		// Its former session, whose COMMIT was not answered, may still be at it.
 		by.patience = lostPatience
 	}
 	claim, err := s.contend(ctx, req, by)
 	if err != nil || !claim.Verdict.Owns() {
 		if by.patience > 0 {
-			s.open.lose(req.Attempt)
+			s.open.Lose(req.Attempt)
 		}
 		return claim, none, err
 	}
-	if !s.open.enter(d) {
+	if !s.open.Enter(d) {
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil // this attempt, twice at once
 	}
-	defer s.open.leave(d)
+	defer s.open.Leave(d)
 	settled, err := s.atomic(ctx, by, &claim, fn)
 	if errors.Is(err, onlyonce.ErrUncertain) {
-		s.open.lose(req.Attempt)
+		s.open.Lose(req.Attempt)
 	}
 	return claim, settled, err
 }

@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	if err := req.Validate(); err != nil {
 		return onlyonce.Claim{}, err
 	}
-	if s.open.has(req.Key.Digest()) {
+	if s.open.Has(req.Key.Digest()) {
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, nil
 	}
 	return s.contend(ctx, req, alone{s})
@@ -77,7 +77,7 @@ func (a alone) takesHold() bool { return true }
 // key's lock, or if the resource is held, and the last one to try changes the row.
 func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c contender) (onlyonce.Claim, error) {
 	d := req.Key.Digest()
-	known, inserted := s.seen.has(d), false
+	known, inserted := s.seen.Has(d), false
 	for range claimRounds {
 		if known {
 			claim, found, err := s.consider(ctx, req, c)
@@ -96,7 +96,7 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, c conten
 			return onlyonce.Claim{}, err
 		}
 		if claim != nil {
-			s.seen.add(d)
+			s.seen.Add(d)
 			return owning(claim), nil
 		}
 		known, inserted = true, true
@@ -118,7 +118,7 @@ func (s *Store) consider(ctx context.Context, req onlyonce.ClaimRequest, c conte
 		claim, err = s.heldBy(ctx, c, at.holder)
 		return claim, false, err
 	}
-	s.seen.add(req.Key.Digest())
+	s.seen.Add(req.Key.Digest())
 	verdict, write := onlyonce.Judge(old.Record, req, old.now)
 	if !write {
 		claim = onlyonce.Claim{Verdict: verdict, Record: old.Record, Remaining: old.Remaining(old.now)}

@@ -40,6 +40,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/local"
 )
 
 // Store is an onlyonce.Store in PostgreSQL. It is safe for concurrent use by
@@ -54,8 +55,8 @@ type Store struct {
 	// salt keeps the locks of two schemas of one database apart.
 	salt  uint64
 	known atomic.Pointer[facts] // nil: not yet
-	open  inFlight
-	seen  seen
+	open  local.Open
+	seen  local.Seen
 	sweep cursors
 }
 
@@ -115,7 +116,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	_, _ = h.Write([]byte("onlyonce\x00" + cfg.Schema)) // a hash never fails
 	return &Store{
 		pool: pool, cfg: cfg, sql: newStatements(cfg.qualifier()), settings: cfg.settings(), salt: h.Sum64(),
-		open: newInFlight(), seen: newSeen(),
+		open: local.NewOpen(), seen: local.NewSeen(),
 	}, nil
 }
 

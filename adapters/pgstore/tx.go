@@ -31,7 +31,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if err := errors.Join(req.Validate(), req.ValidateAtomic()); err != nil {
 		return onlyonce.Claim{}, none, err
 	}
-	if s.open.has(req.Key.Digest()) { // without a connection, of which there may be one
+	if s.open.Has(req.Key.Digest()) { // without a connection, of which there may be one
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil
 	}
 	x, err := s.session(ctx)
@@ -39,9 +39,9 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 		return onlyonce.Claim{}, none, classify("claim key", err, undone)
 	}
 	defer x.close(ctx)
-	if s.open.wasLost(req.Attempt) {
+	if s.open.WasLost(req.Attempt) {
 		if err := x.outlast(ctx, req); err != nil {
-			s.open.lose(req.Attempt)
+			s.open.Lose(req.Attempt)
 			return onlyonce.Claim{}, none, err
 		}
 	}
@@ -49,10 +49,10 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if err != nil || !claim.Verdict.Owns() {
 		return claim, none, err
 	}
-	if !s.open.enter(req.Key.Digest()) {
+	if !s.open.Enter(req.Key.Digest()) {
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil // this attempt, twice at once
 	}
-	defer s.open.leave(req.Key.Digest())
+	defer s.open.Leave(req.Key.Digest())
 	if !x.claimed { // this attempt's own claim, committed before
 		if err := x.begin(ctx, s.cfg.Isolation); err != nil {
 			return claim, none, classify("begin transaction", err, undone)
@@ -65,7 +65,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	done := x.completion(claim.Record, *answer)
 	settled, err := x.settle(ctx, claim.Record.Owner(), done)
 	if errors.Is(err, onlyonce.ErrUncertain) {
-		s.open.lose(req.Attempt)
+		s.open.Lose(req.Attempt)
 	}
 	if settled.Held && done.found {
 		rec := &claim.Record

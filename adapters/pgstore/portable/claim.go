@@ -29,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	if err := req.Validate(); err != nil {
 		return onlyonce.Claim{}, err
 	}
-	if s.open.has(req.Key) {
+	if s.open.Has(req.Key.Digest()) {
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, nil
 	}
 	var made *claiming

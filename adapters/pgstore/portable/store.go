@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/local"
 	"github.com/onlyonce-go/onlyonce/adapters/internal/watch"
 	"github.com/onlyonce-go/onlyonce/adapters/pgstore/internal/pgerr"
 )
@@ -24,7 +25,7 @@ type Store struct {
 	beginSQL, clockSQL string
 	// watch judges leases; nil: the clock does.
 	watch *watch.Watch
-	open  *openKeys
+	open  local.Open
 }
 
 var (
@@ -79,7 +80,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	s := &Store{pool: pool, cfg: cfg, beginSQL: cfg.begin(), clockSQL: clockOfTransaction, open: newOpenKeys()}
+	s := &Store{pool: pool, cfg: cfg, beginSQL: cfg.begin(), clockSQL: clockOfTransaction, open: local.NewOpen()}
 	if cfg.OneClock {
 		s.clockSQL = clockOfServer
 	} else {

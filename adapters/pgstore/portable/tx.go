@@ -28,7 +28,7 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 	if err := errors.Join(req.Validate(), req.ValidateAtomic()); err != nil {
 		return onlyonce.Claim{}, none, err
 	}
-	if s.open.has(req.Key) { // without a connection, of which there may be one
+	if s.open.Has(req.Key.Digest()) { // without a connection, of which there may be one
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil
 	}
 	t, made, err := s.claimOpen(ctx, req)
@@ -36,10 +36,10 @@ func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyon
 		return made.Claim, none, err
 	}
 	defer t.close(ctx)
-	if !s.open.enter(req.Key) {
+	if !s.open.Enter(req.Key.Digest()) {
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, none, nil
 	}
-	defer s.open.leave(req.Key)
+	defer s.open.Leave(req.Key.Digest())
 	answer, err := run(ctx, t, fn)
 	if err != nil || answer == nil {
 		return made.Claim, none, err
