@@ -97,7 +97,9 @@ type Features struct {
 
 // ClaimRequest asks for a key.
 type ClaimRequest struct {
-	Key         Key
+	Key Key
+	// Operation is the key's for as long as its life lasts: one that is resumed
+	// keeps what it began with.
 	Operation   string
 	Fingerprint Fingerprint
 	// Attempt is this attempt's token; repeating a claim with the same token
@@ -212,6 +214,9 @@ type Claim struct {
 type Settled struct {
 	// Held is false when the owner has lost the key and nothing was changed.
 	Held bool
+	// Earlier is for CompleteTx alone, with Held false: the owner has not lost the
+	// key, an earlier transaction of its own has completed it.
+	Earlier bool
 	// ExpiresAt is when the stored answer expires, by the store's clock.
 	ExpiresAt time.Time
 }
@@ -236,6 +241,15 @@ type SweepRequest struct {
 	// StepRetention is how long steps are kept after their last change, and in
 	// any case for as long as their key's life lasts.
 	StepRetention time.Duration
+}
+
+// Validate refuses what would decide about attempts that are alive, or never end.
+// Every store calls it first.
+func (r SweepRequest) Validate() error {
+	if r.Limit <= 0 || r.Grace < 0 || r.StepRetention < 0 {
+		return configError("SweepRequest", "needs a positive Limit, and neither a negative Grace nor StepRetention, got %d, %v and %v", r.Limit, r.Grace, r.StepRetention)
+	}
+	return nil
 }
 
 // SweepResult is what one batch did.
@@ -270,7 +284,10 @@ type TxStore[Tx any] interface {
 	Finish(ctx context.Context, owner Owner, fn TxFunc[Tx]) (Settled, error)
 
 	// CompleteTx completes the owner's key in the caller's own transaction.
-	// When Held is false the caller must roll back.
+	// When Held is false the caller must roll back. So it is also when the owner
+	// has completed the key before, as after a commit whose reply was lost: what
+	// this transaction has written is there already. Settled.Earlier tells the two
+	// apart.
 	CompleteTx(ctx context.Context, tx Tx, owner Owner, answer Answer) (Settled, error)
 
 	// StepTx runs fn and records its result as that of a step that is done, in
@@ -348,7 +365,11 @@ type StepRecord struct {
 	// Sends counts the recorded intentions to send in this epoch.
 	Sends int
 	// Age is how long ago this epoch's first send was recorded, Idle how long
-	// ago its last one, both by the store's clock at the moment of reading.
+	// ago its last one, both by the store's clock at the moment of reading. A store
+	// that Observes errs on the safe side: Idle is how long this handle has known of
+	// the last send, by its own monotonic clock, since "not found" is proof only
+	// after a while; Age adds what clocks may differ by, since nothing is sent past
+	// what a provider remembers.
 	Age, Idle time.Duration
 }
 
@@ -413,6 +434,15 @@ type DueRequest struct {
 	// Pause is between the first turn of a key and its second, twice as long
 	// before the third, and so on up to MaxPause.
 	Pause, MaxPause time.Duration
+}
+
+// Validate refuses what would give turns to attempts that are alive, or no pause
+// between them. Every store calls it first.
+func (r DueRequest) Validate() error {
+	if r.Limit <= 0 || r.Grace < 0 || r.Pause < 0 || r.MaxPause < 0 {
+		return configError("DueRequest", "needs a positive Limit, and no negative Grace, Pause or MaxPause, got %d, %v, %v and %v", r.Limit, r.Grace, r.Pause, r.MaxPause)
+	}
+	return nil
 }
 
 // Until is the pause after a key's n-th turn, the first being 1.

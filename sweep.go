@@ -75,11 +75,12 @@ func (r *SweepResult) add(b SweepResult) {
 	r.Steps += b.Steps
 }
 
-// WithDefaults returns a copy with the defaults filled in.
+// WithDefaults returns a copy with the defaults filled in, also for a time between
+// batches or runs that is negative: a sweeper without pauses would be a storm.
 func (s Sweeper) WithDefaults() Sweeper {
 	s.Batch = defaulted(s.Batch, 5000)
-	s.Pause = defaulted(s.Pause, 100*time.Millisecond)
-	s.Every = defaulted(s.Every, time.Minute)
+	s.Pause = defaulted(max(s.Pause, 0), 100*time.Millisecond)
+	s.Every = defaulted(max(s.Every, 0), time.Minute)
 	s.MaxBackoff = max(defaulted(s.MaxBackoff, 10*s.Every), s.Every)
 	s.Timeout = defaulted(s.Timeout, time.Minute)
 	s.Quiet = defaulted(s.Quiet, 1)

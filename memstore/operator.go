@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 // Sweep does one batch of housekeeping.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), req.Validate()); err != nil {
 		return onlyonce.SweepResult{}, err
 	}
 	s.mu.Lock()

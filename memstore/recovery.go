@@ -14,8 +14,8 @@ func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Du
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if req.Limit <= 0 {
-		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "look for keys that are due", Hint: "DueRequest.Limit must be positive"}
+	if err := req.Validate(); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

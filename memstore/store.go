@@ -211,6 +211,7 @@ func (s *Store) claimed(req onlyonce.ClaimRequest, old *row, as claimAs) (onlyon
 	if verdict == onlyonce.Resumed {
 		claim.From = old.State
 		rec.Origin, rec.CreatedAt, rec.Attempts = old.Origin, old.CreatedAt, old.Attempts+1
+		rec.Operation = old.Operation
 		next.turn = old.turn
 		if old.due.After(next.due) {
 			next.due = old.due // a turn that was given has put the next one off

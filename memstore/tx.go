@@ -192,14 +192,18 @@ func (s *Store) finished(ctx context.Context, owner onlyonce.Owner) (onlyonce.Se
 
 // CompleteTx completes the key when the caller's transaction commits, which it
 // does not, with ErrConflict, when the owner has lost the key by then. In
-// memory a transaction ends with the function it was given to.
+// memory a transaction ends with the function it was given to. An owner that has
+// completed the key before is told so by Settled.Earlier.
 func (s *Store) CompleteTx(ctx context.Context, tx *Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	var settled onlyonce.Settled
 	_, err := s.write(ctx, owner, func(rec *row) bool {
 		done, before := *rec, rec.State == onlyonce.Completed
 		done.Holds = false // it is let go with the commit
 		settled = s.complete(&done, answer)
-		if settled.Held && !before {
+		switch {
+		case before:
+			settled = onlyonce.Settled{Earlier: true, ExpiresAt: settled.ExpiresAt}
+		case settled.Held:
 			settled = tx.complete(completion{owner, done})
 		}
 		return settled.Held

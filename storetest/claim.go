@@ -19,6 +19,7 @@ func claimRules() []rule {
 		{"C4_a_lease_ends_by_the_stores_clock", "a lease must be over when the store's clock says so, neither earlier nor later (case B20)", checkLeaseEnd},
 		{"C4_a_claim_without_a_lease_is_refused", "a claim that never ends locks its key for ever (case B05)", checkNoLease},
 		{"T2_a_replay_says_what_is_left_of_its_retention", "a replay must say for how long its answer still stands", checkReplayRemaining},
+		{"C7_a_resumed_life_keeps_its_operation", "what is recorded of a key changed its name while its life lasted: what looks for it by that does not find it", checkOperationKept},
 		{"C7_only_a_repeatable_attempt_is_taken_over", "what a crash left behind may run again only if the record and the request both say so", checkTakeover},
 		{"C7_what_steps_have_done_is_continued_by_steps_only", "a freed operation made of steps was claimed by a request that would not resume it: a finished step would run again", checkStepsContinue},
 		{"C7_lease_lengths_do_not_matter_to_a_takeover", "a contender's own lease must not decide about the holder's (case B23)", checkTakeoverLease},
@@ -230,6 +231,27 @@ func checkRepeat(t *testing.T, b *bench) {
 	b.complete(t, b.get(t, req.Key).Owner(), created())
 	if c := b.want(t, req, onlyonce.Replay); c.Record.Attempt != req.Attempt {
 		t.Errorf("an attempt must recognise its own answer")
+	}
+}
+
+func checkOperationKept(t *testing.T, b *bench) {
+	req := request("k")
+	b.want(t, req, onlyonce.Won)
+	b.clock.Advance(lease)
+	for _, operation := range []string{"POST /refunds", "POST /charges", "POST /orders"} {
+		next := again(req)
+		next.Operation = operation
+		c := b.want(t, next, onlyonce.Resumed)
+		if got := b.get(t, req.Key).Operation; c.Record.Operation != req.Operation || got != req.Operation {
+			t.Errorf("a life of %q became one of %q, recorded as %q", req.Operation, c.Record.Operation, got)
+		}
+		b.release(t, c.Record.Owner())
+	}
+	b.clock.Advance(retention)
+	next := again(req)
+	next.Operation = "POST /refunds"
+	if c := b.want(t, next, onlyonce.Won); c.Record.Operation != next.Operation {
+		t.Errorf("a new life is of %q, want its own %q", c.Record.Operation, next.Operation)
 	}
 }
 

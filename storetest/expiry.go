@@ -15,6 +15,7 @@ func expiryRules() []rule {
 		{"T2_expiry_is_decided_when_read", "an expired record must be absent at the stored time, swept or not", checkExpiry},
 		{"T2_what_is_not_settled_never_expires", "an attempt in progress or in doubt was forgotten: its effect may be repeated", checkNeverExpires},
 		{"T3_a_sweep_deletes_what_expired_and_nothing_else", "a sweep changed an answer, or left what it should have deleted", checkSweep},
+		{"C7_no_sweep_decides_about_a_live_attempt", "a sweep with a negative grace freed a key whose owner was at work", checkLiveNotSwept},
 		{"T3_a_sweep_is_bounded", "one sweep touched more rows than it was allowed to", checkSweepBounded},
 		{"C7_a_sweep_decides_abandoned_attempts_as_a_takeover_would", "an abandoned key that nobody retries must end free or in doubt, by its recorded policy and steps", checkSweepAbandoned},
 		{"C6_a_fence_never_returns", "after expiry or a sweep a fence came back to an old value: a sleeping worker could pass for the owner", checkFenceRises},
@@ -204,5 +205,29 @@ func checkFenceRises(t *testing.T, b *bench) {
 	b.sweep(t, 100)
 	if c := b.want(t, again(req), onlyonce.Won); c.Record.Fence <= last {
 		t.Errorf("after a sweep: fence %d, was %d", c.Record.Fence, last)
+	}
+}
+
+// checkLiveNotSwept: no request makes a sweeper, or who looks for what is due, take a
+// live attempt for an abandoned one.
+func checkLiveNotSwept(t *testing.T, b *bench) {
+	owner := b.want(t, request("k"), onlyonce.Won).Record.Owner()
+	for _, req := range []onlyonce.SweepRequest{
+		{Limit: 10, Grace: -time.Hour, StepRetention: time.Hour},
+		{Limit: 10, Grace: time.Minute, StepRetention: -time.Hour},
+		{Limit: 0, Grace: time.Minute, StepRetention: time.Hour},
+		{Limit: -1, Grace: time.Minute, StepRetention: time.Hour},
+	} {
+		if r, err := b.store.Sweep(b.ctx, req); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
+			t.Errorf("sweep %+v: %+v, %v; want it refused", req, r, err)
+		}
+	}
+	if due, ok := onlyonce.RecoveryOf(b.store); ok {
+		if given, err := due.Due(b.ctx, onlyonce.DueRequest{Limit: 10, Grace: -time.Hour, Pause: time.Minute, MaxPause: time.Hour}); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
+			t.Errorf("due with a negative grace: %d given, %v; want it refused", len(given), err)
+		}
+	}
+	if !b.renew(t, owner) {
+		t.Error("the owner lost its key")
 	}
 }

@@ -52,6 +52,7 @@ func RunTx[Tx any](t *testing.T, backend TxBackend[Tx]) {
 		{"C10_finish_is_repeatable", "an attempt whose commit's reply was lost wrote its business data twice", checkFinishRepeat[Tx]},
 		{"C6_complete_in_the_callers_transaction_is_fenced", "completing in the caller's own transaction must tell whether the key is still held", checkCompleteTx[Tx]},
 	}
+	rules = append(rules, txRule[Tx]{"C10_completing_in_the_callers_transaction_is_repeatable", "a caller whose commit's reply was lost wrote its business data twice", checkCompleteTxRepeat[Tx]})
 	rules = append(rules, besideRules[Tx]()...)
 	rules = append(rules, txStepRules[Tx]()...)
 	ran := newReport(t, "transactions")
@@ -411,4 +412,38 @@ func checkCompleteTx[Tx any](t *testing.T, b *txBench[Tx]) {
 	if c := b.want(t, again(req), onlyonce.Replay); string(c.Record.Answer.Body) != string(created().Body) {
 		t.Errorf("replay: %q", c.Record.Answer.Body)
 	}
+}
+
+// checkCompleteTxRepeat: the caller repeats its transaction, since it does not know
+// what became of the first commit.
+func checkCompleteTxRepeat[Tx any](t *testing.T, b *txBench[Tx]) {
+	if b.Do == nil {
+		t.Skip("not given: a transaction of the caller's own")
+	}
+	req := request("k")
+	owner := b.want(t, req, onlyonce.Won).Record.Owner()
+	var expires time.Time
+	for try := range 3 {
+		var s onlyonce.Settled
+		err := b.Do(b.ctx, b.Instance, func(tx Tx) error {
+			if err := b.Write(b.ctx, tx, "k"); err != nil {
+				return err
+			}
+			var err error
+			if s, err = b.tx.CompleteTx(b.ctx, tx, owner, created()); err != nil || s.Held {
+				return err
+			}
+			return errBusiness
+		})
+		first := try == 0
+		if s.Held != first || s.Earlier == first || (err == nil) != first {
+			t.Errorf("try %d: %+v, %v", try, s, err)
+		}
+		if first {
+			expires = s.ExpiresAt
+		} else if !s.ExpiresAt.Equal(expires) {
+			t.Errorf("try %d: expires %v, want %v", try, s.ExpiresAt, expires)
+		}
+	}
+	b.count(t, "k", 1)
 }

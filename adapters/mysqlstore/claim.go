@@ -22,10 +22,21 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	if err := req.Validate(); err != nil {
 		return onlyonce.Claim{}, err
 	}
+	if err := s.refuse(req); err != nil {
+		return onlyonce.Claim{}, err
+	}
 	if s.open.Has(req.Key.Digest()) {
 		return onlyonce.Claim{Verdict: onlyonce.Busy}, nil
 	}
 	return s.contend(ctx, req, alone{s})
+}
+
+// refuse refuses what the store does not promise.
+func (s *Store) refuse(req onlyonce.ClaimRequest) error {
+	if req.Resource != "" && s.at.vitess() {
+		return configError("resources are not kept on Vitess: two keys of one resource may be on two shards, where nothing is unique")
+	}
+	return nil
 }
 
 // contender is how a claim reaches the database: by writes that commit, or in a
@@ -215,11 +226,7 @@ func (c *claiming) writeKey(ctx context.Context, q querier) (int64, error) {
 	if c.old == nil {
 		args := []any{d[:], bytesOf(req.Key.Scope), bytesOf(req.Key.Value)}
 		args = append(append(append(args, life...), same...), lease, lease)
-		query := insertKey + `TRUE`
-		if c.unlocked {
-			query, args = insertKey+freeSQL, append(args, s.lockName(d))
-		}
-		return told(ctx, q, s.sql(query), args...)
+		return c.insert(ctx, q, args)
 	}
 	old, fence := c.old, c.old.Fence+1
 	guard := []any{d[:], old.Fence, old.Attempt[:], numberOf(old.State), old.renewal}
@@ -229,6 +236,21 @@ func (c *claiming) writeKey(ctx context.Context, q querier) (int64, error) {
 	}
 	args := append(append(append(life, same...), fence, fence, lease, lease), guard...)
 	return told(ctx, q, s.sql(beginNewLife), args...)
+}
+
+// insert makes the key's first row. On Vitess the lock is looked at before: a
+// transaction that takes it in between is waited for.
+func (c *claiming) insert(ctx context.Context, q querier, args []any) (int64, error) {
+	s, query, d := c.s, insertKey, c.req.Key.Digest()
+	switch {
+	case c.unlocked && s.at.vitess():
+		if free, err := s.isFree(ctx, q, d); err != nil || !free {
+			return 0, err
+		}
+	case c.unlocked:
+		query, args = insertFree, append(args, s.lockName(d))
+	}
+	return told(ctx, q, s.sql(query), args...)
 }
 
 // fill notes what was written at that time.

@@ -36,7 +36,8 @@ type Config struct {
 	// transaction, in whole seconds, so that a peer that vanished cannot hold a key. A
 	// handler that thinks for longer between two statements loses its transaction.
 	// Default 30 s; negative leaves the server's setting. It is not for New: there
-	// it is the session's wait_timeout.
+	// it is the session's wait_timeout. Vitess does not listen to it: there it is
+	// vttablet's own limit of a transaction.
 	IdleTimeout time.Duration
 	// Now replaces the server's clock, and the one that leases are watched by in a
 	// Galera cluster. For tests only.

@@ -91,6 +91,9 @@ func sessionSettings(dc *mysql.Config, cfg Config, at session) {
 	if cfg.IdleTimeout > 0 {
 		set("wait_timeout", strconv.FormatInt(seconds(cfg.IdleTimeout), 10))
 	}
+	if at.vitess() {
+		set("transaction_mode", "'"+singleShard+"'")
+	}
 	if at.galera() {
 		set("wsrep_sync_wait", syncWait)
 	}

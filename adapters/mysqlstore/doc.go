@@ -27,4 +27,15 @@
 // on several nodes all but one fail at their commit (CommitDecides), and every read
 // waits until its node has caught up (wsrep_sync_wait). It finds out by itself where
 // it is.
+//
+// # Vitess
+//
+// On Vitess a key's rows are where its digest says, and business rows that commit with
+// a key must be there too: their tables need a column with its digest (Key.Digest) and
+// the same vindex. The store asks for transaction_mode=SINGLE, in which a transaction
+// that reaches a second shard is refused, and does not run in any other. It asks for a
+// key's lock in a statement of its own, so that a claim of a fresh key takes two round
+// trips; it sweeps row by row, and gives turns one by one. Resources are refused:
+// nothing is unique over two shards. The repository's docs/VITESS.md has the vindexes
+// and what was run.
 package mysqlstore

@@ -8,7 +8,7 @@ func SQL() map[string]string {
 		"keepOn": keepOn, "renewKey": renewKey, "completeKey": completeKey, "completeBare": completeBare, "ownedKey": ownedKey,
 		"lockOwned": lockOwned, "stepsBehind": stepsBehind, "freeKey": freeKey, "freeKept": freeKept, "parkKey": parkKey + leaseOver + notRenewed,
 		"insertStep": insertStep, "sendAgain": sendAgain, "sendAnew": sendAnew, "endStep": endStep, "lookStep": lookStep, "selectSteps": selectSteps,
-		"selectDue": selectDue + dueInOrder, "putOff": putOff, "selectKept": selectKept, "requeueKey": requeueKey,
+		"selectDue": selectDue + dueInOrder + passLocked, "putOff": putOff, "selectKept": selectKept, "requeueKey": requeueKey,
 		"listKeys": listKeys + ` ORDER BY k.digest LIMIT ?`, "listDoubt": listDoubt + ` ORDER BY k.digest LIMIT ?`,
 		"expiredKeys": expiredKeys, "lockExpired": lockExpired + places(3), "abandonedKeys": abandonedKeys, "lookLater": lookLater,
 		"deadSteps": deadSteps, "deleteStep": deleteStep,

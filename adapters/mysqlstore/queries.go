@@ -40,17 +40,26 @@ const selectKey = `SELECT ` + keyColumns + `, ` + freeSQL + ` FROM onlyonce_keys
 const selectBoth = `SELECT ` + keyColumns + `, ` + freeSQL + ` FROM onlyonce_keys k
 	WHERE k.digest IN (?, (SELECT h.digest FROM onlyonce_holds h WHERE h.holds = ?))`
 
+// isFree is freeSQL by itself, for Vitess, which keeps locks in a place of their own.
+const isFree = `SELECT ` + freeSQL
+
 // insertKey begins the first life of a key. Uniqueness of the digest decides who is
-// first: an error, 1062, for the second. It never waits for a transaction of Atomic,
-// which may be open for long; another claim's INSERT it does wait for, until that is
-// committed.
-const insertKey = `
+// first: an error, 1062, for the second. Another claim's INSERT it waits for, until
+// that is committed.
+const insertKey = insertInto + `VALUES (` + newKey + `)`
+
+// insertFree is insertKey for a key whose lock is free. It never waits for a
+// transaction of Atomic, which may be open for long.
+const insertFree = insertInto + `SELECT ` + newKey + ` FROM DUAL WHERE ` + freeSQL
+
+const insertInto = `
 	INSERT INTO onlyonce_keys (digest, scope, key_value, operation, fp_form, fp_secret, fp_policy, fp_sum, fp_parts,
 		attempt, abandon, retention_us, lease_us, resource, holds, kept,
 		state, fence, origin, attempts, resumed_from, reason, renewal, created_us, lease_end_us, sweep_us)
-	SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-		1, ` + nowSQL + `, ` + nowSQL + `, 1, 0, '', 0, LAST_INSERT_ID(` + nowSQL + `), ` + nowSQL + ` + ?, ` + nowSQL + ` + ?
-	FROM DUAL WHERE `
+	`
+
+const newKey = `?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+		1, ` + nowSQL + `, ` + nowSQL + `, 1, 0, '', 0, LAST_INSERT_ID(` + nowSQL + `), ` + nowSQL + ` + ?, ` + nowSQL + ` + ?`
 
 // beginNewLife begins another life over an expired row: everything is reset, and the
 // origin rises to the new fence, which is above the old one.
@@ -206,8 +215,11 @@ const selectDue = `
 		OR (k.state = 3 AND k.expires_us > ` + nowSQL + ` AND EXISTS (SELECT 1 FROM onlyonce_steps s
 			WHERE s.digest = k.digest AND s.origin = k.origin AND s.state IN (1, 2) AND s.provider <> ?)))`
 
+// passLocked passes by rows that somebody is just working on, and locks the others.
+const passLocked = ` FOR UPDATE SKIP LOCKED`
+
 // dueInOrder ends selectDue behind what else it asks for.
-const dueInOrder = ` ORDER BY q.due_us LIMIT ? FOR UPDATE SKIP LOCKED`
+const dueInOrder = ` ORDER BY q.due_us LIMIT ?`
 
 // putOff gives a turn and sets the next. The number counts up by one: each is given
 // once.
@@ -286,8 +298,8 @@ const deadSteps = `
 
 const deleteStep = `DELETE FROM onlyonce_steps WHERE digest = ? AND origin = ? AND name = ? AND occurrence = ?`
 
-// withoutLocks is a statement for a Galera cluster, where the locks of one node say
-// nothing about another. It has one argument less.
+// withoutLocks is a statement that does not ask for a key's lock. It has one argument
+// less.
 func withoutLocks(query string) string { return strings.ReplaceAll(query, freeSQL, "TRUE") }
 
 // schemaVersion is the number of the last applied migration.

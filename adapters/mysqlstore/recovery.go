@@ -12,15 +12,17 @@ import (
 // Rows that somebody is just working on are passed by, so that of several recoverers
 // each turn goes to one. A crash behind it costs a turn, not the key: the next one
 // comes after its pause. In a Galera cluster an attempt in progress is given once this
-// Store has watched its lease, and the grace, run out.
+// Store has watched its lease, and the grace, run out. On Vitess, where no transaction
+// may reach all shards, each turn is a statement of its own: its number gives it to
+// one, and a failure on the way costs the turns given before it.
 func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) (given []onlyonce.Due, err error) {
-	if req.Limit <= 0 {
-		return nil, configError("DueRequest.Limit must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return nil, err
 	}
 	if req.Operations != nil && len(req.Operations) == 0 {
 		return nil, nil
 	}
-	err = s.inTx(ctx, "give turns", func(q querier) error {
+	run := func(q querier) error {
 		given = nil
 		found, err := s.readDue(ctx, q, req)
 		if err != nil {
@@ -39,7 +41,12 @@ func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) (given []onlyo
 			}
 		}
 		return nil
-	})
+	}
+	if s.at.vitess() {
+		err = s.single(ctx, "give turns", committing, run)
+	} else {
+		err = s.inTx(ctx, "give turns", run)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +64,9 @@ func (s *Store) readDue(ctx context.Context, q querier, req onlyonce.DueRequest)
 		}
 	}
 	text, args = text+dueInOrder, append(args, req.Limit)
+	if !s.at.vitess() {
+		text += passLocked
+	}
 	err = each(ctx, q, query{s.sql(text), args}, func(row scanner) error {
 		var d onlyonce.Due
 		r, err := scanKey(row, &d.Keep, &d.Turn)

@@ -135,7 +135,8 @@ func (s *Store) lookBy(ctx context.Context, q querier, key onlyonce.Key, resourc
 		holds := onlyonce.ResourceDigest(key.Scope, resource)
 		ask = query{selectBoth, append(ask.args, holds[:])}
 	}
-	if s.watch != nil {
+	locks := s.watch == nil && !s.at.vitess()
+	if !locks {
 		ask = query{withoutLocks(ask.sql), ask.args[1:]}
 	}
 	ask.sql = s.sql(ask.sql)
@@ -153,7 +154,17 @@ func (s *Store) lookBy(ctx context.Context, q querier, key onlyonce.Key, resourc
 		at.key, at.free = r, free.Bool
 		return r.belongsTo(key)
 	})
+	if err == nil && at.key != nil && s.at.vitess() {
+		at.free, err = s.isFree(ctx, q, digest)
+	}
 	return at, err
+}
+
+// isFree tells whether no transaction of Atomic has the key.
+func (s *Store) isFree(ctx context.Context, q querier, d onlyonce.Digest) (bool, error) {
+	var free sql.NullBool
+	err := q.QueryRowContext(ctx, isFree, s.lockName(d)).Scan(&free)
+	return free.Bool, err
 }
 
 // belongsTo refuses a row of another key under the same digest: it must never be

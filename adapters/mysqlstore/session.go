@@ -15,12 +15,18 @@ const openStore = "open mysqlstore"
 // it an owner that comes through another node would be told that it lost its key.
 const syncWait = "7"
 
+// singleShard is the mode in which Vitess refuses a transaction that reaches a second
+// shard. In any other it commits one shard after the other.
+const singleShard = "SINGLE"
+
 // session is what the server says of a session, and of itself. A variable that it
 // does not have is absent.
 type session struct {
 	vars map[string]string
 	// database is that of the session; empty: none.
 	database string
+	// mode is Vitess' transaction_mode; empty: it is not Vitess.
+	mode string
 }
 
 // readSession asks for everything at once: SHOW VARIABLES leaves out what the server
@@ -40,6 +46,9 @@ func readSession(ctx context.Context, db *sql.DB) (session, error) {
 		return session{}, classify(openStore, err, undone)
 	}
 	at.database = database.String
+	if err := conn.QueryRowContext(ctx, `SELECT @@transaction_mode`).Scan(&at.mode); err != nil && number(err) != numUnknownVar {
+		return session{}, classify(openStore, err, undone)
+	}
 	rows, err := conn.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN (
 		'sql_mode', 'autocommit', 'tx_isolation', 'transaction_isolation', 'wsrep_on', 'wsrep_sync_wait', 'innodb_flush_log_at_trx_commit')`)
 	if err != nil {
@@ -58,6 +67,9 @@ func readSession(ctx context.Context, db *sql.DB) (session, error) {
 
 // galera tells whether the server is a node of a cluster.
 func (at session) galera() bool { return on(at.vars["wsrep_on"]) }
+
+// vitess tells whether the server is Vitess.
+func (at session) vitess() bool { return at.mode != "" }
 
 // durable tells whether a commit is on disk when it is confirmed.
 func (at session) durable() bool { return at.vars["innodb_flush_log_at_trx_commit"] == "1" }
@@ -94,6 +106,8 @@ func (at session) check() error {
 		return refuse("sessions are not in strict mode, so that values could be cut off without an error: add STRICT_TRANS_TABLES to the server's sql_mode, or ?sql_mode='TRADITIONAL' to the URL")
 	case modes["EMPTY_STRING_IS_NULL"]:
 		return refuse("sessions take empty strings for NULL: remove EMPTY_STRING_IS_NULL from sql_mode")
+	case at.vitess() && !strings.EqualFold(at.mode, singleShard):
+		return refuse("sessions of Vitess need transaction_mode=" + singleShard + ", or a transaction that reaches two shards could be committed on one of them only: add it to the URL, or to vtgate's flags")
 	case at.galera() && at.vars["wsrep_sync_wait"] != syncWait:
 		return refuse("sessions of a Galera cluster need wsrep_sync_wait=" + syncWait + ", or a node would answer with what it has not applied yet: add it to the URL, or to the server's settings")
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/onlyonce-go/onlyonce/adapters/internal/watch"
 )
 
-// Store is an onlyonce.Store in MySQL, MariaDB or a Galera cluster. It is safe for
-// concurrent use by any number of goroutines, and any number of Stores may share the
-// tables.
+// Store is an onlyonce.Store in MySQL, MariaDB, a Galera cluster or Vitess. It is safe
+// for concurrent use by any number of goroutines, and any number of Stores may share
+// the tables.
 type Store struct {
 	db  *sql.DB
 	own bool // the pool is ours to close
@@ -43,8 +43,9 @@ var (
 // New makes a Store on the caller's pool, which stays the caller's to close, and
 // makes or updates the tables unless Config.SkipMigrate is set. It looks at one of
 // the pool's sessions and refuses it, with CodeConfig and a hint, when it is not in
-// strict mode, has autocommit off, or in a Galera cluster does not wait for its node
-// (wsrep_sync_wait=7); all sessions must be alike. With the driver's
+// strict mode, has autocommit off, in a Galera cluster does not wait for its node
+// (wsrep_sync_wait=7), or on Vitess may reach two shards in one transaction
+// (transaction_mode); all sessions must be alike. With the driver's
 // interpolateParams a statement takes one round trip instead of two. The pool's own
 // innodb_lock_wait_timeout, wait_timeout and readTimeout should be short.
 func New(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
@@ -99,6 +100,9 @@ func (s *Store) Features() onlyonce.Features {
 	f := onlyonce.Features{
 		Name: "mysql", Durable: s.at.durable(), Transactions: true, Steps: true, Resources: true, Recovery: true,
 		Settings: true, Operators: true,
+	}
+	if s.at.vitess() {
+		f.Name, f.Resources = "vitess", false
 	}
 	if s.watch != nil {
 		f.Name, f.Observes, f.CommitDecides = "galera", true, true

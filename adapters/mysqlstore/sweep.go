@@ -12,14 +12,23 @@ import (
 // waits for it for long.
 const sweepBatch = 100
 
+// most is sweepBatch, and on Vitess one row: two may be on two shards.
+func (b *batch) most() int {
+	if b.s.at.vitess() {
+		return 1
+	}
+	return sweepBatch
+}
+
 // Sweep does one bounded batch of housekeeping, in small transactions. What has
 // expired or was abandoned is found by an index in order of time; rows that somebody
 // is just working on are left for the next time. A lock lets one sweeper of a database
-// in at a time; in a Galera cluster, which has no such lock, several do no harm.
+// in at a time; in a Galera cluster, which has no such lock, several do no harm. On
+// Vitess each row is a transaction of its own.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (res onlyonce.SweepResult, err error) {
 	const op = "sweep"
-	if req.Limit <= 0 {
-		return res, configError("SweepRequest.Limit must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return res, err
 	}
 	l, err := s.line(ctx)
 	if err != nil {
@@ -75,7 +84,7 @@ func (b *batch) expired(ctx context.Context) error {
 	})
 	b.res.More = len(digests) == b.req.Limit
 	for err == nil && len(digests) > 0 {
-		n := min(len(digests), sweepBatch)
+		n := min(len(digests), b.most())
 		var deleted int64
 		err = b.inTx(ctx, func(q querier) (err error) {
 			deleted, err = b.delete(ctx, q, digests[:n])
@@ -213,7 +222,7 @@ func (b *batch) steps(ctx context.Context) error {
 	})
 	b.res.More = b.res.More || len(dead) == b.req.Limit
 	for err == nil && len(dead) > 0 {
-		n := min(len(dead), sweepBatch)
+		n := min(len(dead), b.most())
 		var deleted int64
 		err = b.inTx(ctx, func(q querier) error {
 			deleted = 0

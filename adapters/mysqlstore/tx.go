@@ -26,7 +26,7 @@ import (
 // nothing.
 func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[*sql.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
 	var none onlyonce.Settled
-	if err := errors.Join(req.Validate(), req.ValidateAtomic()); err != nil {
+	if err := errors.Join(req.Validate(), req.ValidateAtomic(), s.refuse(req)); err != nil {
 		return onlyonce.Claim{}, none, err
 	}
 	d := req.Key.Digest()
@@ -247,10 +247,14 @@ func (l *line) guarded(ctx context.Context) error {
 // error of the caller's COMMIT must be taken for uncertain and all of it be repeated,
 // unless the server says that it was rolled back. In MariaDB with
 // innodb_snapshot_isolation a takeover or renewal since the snapshot is ErrConflict.
+// When the owner has completed the key before, Settled.Earlier is set and Held is not.
 func (s *Store) CompleteTx(ctx context.Context, tx *sql.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	done, err := s.completeTx(ctx, tx, owner, answer)
 	if err != nil {
 		return onlyonce.Settled{}, classify("complete key", err, undone)
+	}
+	if done.Held && !done.fresh {
+		return onlyonce.Settled{Earlier: true, ExpiresAt: done.ExpiresAt}, nil
 	}
 	return done.Settled, nil
 }

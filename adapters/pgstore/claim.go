@@ -209,7 +209,8 @@ type taking struct {
 func (s *Store) takeover(req onlyonce.ClaimRequest, old onlyonce.Record, as taking) (*onlyonce.Claim, *stmt) {
 	claim := &onlyonce.Claim{Verdict: as.verdict, Record: claimed(req, req.Resource, as.holds), Remaining: req.Lease}
 	if as.verdict == onlyonce.Resumed {
-		claim.From = old.State
+		req.Operation = old.Operation
+		claim.From, claim.Record.Operation = old.State, old.Operation
 	}
 	d, fp := req.Key.Digest(), req.Fingerprint
 	return claim, &stmt{dest: claimDest(&claim.Record), args: []any{

@@ -27,8 +27,8 @@ const (
 // fill whole windows a call may give fewer than Limit, or none, although more are
 // due: the next one goes on behind them.
 func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
-	if req.Limit <= 0 {
-		return nil, configError("DueRequest.Limit must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return nil, err
 	}
 	for range dueRounds {
 		given, err := s.giveTurns(ctx, req)

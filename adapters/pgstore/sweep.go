@@ -62,8 +62,8 @@ func tid(page int64) string { return fmt.Sprintf("(%d,0)", page) }
 // of the sweep, which stands.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
 	var res onlyonce.SweepResult
-	if req.Limit <= 0 {
-		return res, configError("SweepRequest.Limit must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return res, err
 	}
 	x, err := s.session(ctx)
 	if err != nil {

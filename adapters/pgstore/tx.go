@@ -182,7 +182,8 @@ func (x *session) settle(ctx context.Context, owner onlyonce.Owner, done *comple
 // CompleteTx completes the owner's key in the caller's transaction. Nothing is
 // stored before that commits; whoever takes the key over meanwhile waits, and
 // then finds it completed. In repeatable read and serializable a takeover or
-// renewal since the transaction's snapshot is ErrConflict: repeat all of it.
+// renewal since the transaction's snapshot is ErrConflict: repeat all of it. When the
+// owner has completed the key before, Settled.Earlier is set and Held is not.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	f, err := s.learn(ctx, tx)
 	if err != nil {
@@ -202,5 +203,11 @@ func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, owner onlyonce.Owner,
 		return onlyonce.Settled{}, classify("read key", err, undone)
 	}
 	rec, err := row.found(st, owner.Key)
-	return settledBefore(rec, owner), err
+	return earlier(settledBefore(rec, owner)), err
+}
+
+// earlier is what CompleteTx says of a key that its owner has completed before: what
+// this transaction has written is there already.
+func earlier(before onlyonce.Settled) onlyonce.Settled {
+	return onlyonce.Settled{Earlier: before.Held, ExpiresAt: before.ExpiresAt}
 }

@@ -26,8 +26,8 @@ const sweepLock = 2 * time.Minute
 // server has begun to evict keys: it then fails with CodeConfig, and so does every
 // claim until a sweep finds that it has stopped.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
-	if req.Limit <= 0 {
-		return onlyonce.SweepResult{}, configError("SweepRequest.Limit must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return onlyonce.SweepResult{}, err
 	}
 	for name, d := range map[string]time.Duration{"SweepRequest.Grace": req.Grace, "SweepRequest.StepRetention": req.StepRetention} {
 		if err := checkDuration(name, d); err != nil {

@@ -16,8 +16,8 @@ import (
 // behind it costs a turn, not the key: the next one comes after its pause.
 func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
 	const op = "give turns"
-	if req.Limit <= 0 {
-		return nil, configError("DueRequest.Limit", "must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return nil, err
 	}
 	now := s.now()
 	var some bool

@@ -14,8 +14,8 @@ const SweepRows = 100
 // Sweep does one batch of housekeeping in one transaction, of at most SweepRows.
 // The write lock lets one sweeper in at a time; it is held for the whole batch.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
-	if req.Limit <= 0 {
-		return onlyonce.SweepResult{}, configError("SweepRequest.Limit", "must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return onlyonce.SweepResult{}, err
 	}
 	var res onlyonce.SweepResult
 	err := s.write(ctx, "sweep", func(ctx context.Context, q querier) error {

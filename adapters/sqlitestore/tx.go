@@ -142,8 +142,16 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 // CompleteTx completes the owner's key in the caller's own transaction, which
 // must be of Writer. When Held is false, or an error is returned, the caller
 // must roll back. Nothing is stored before the caller has committed; a commit
-// that fails must be taken for uncertain and all of it be repeated.
+// that fails must be taken for uncertain and all of it be repeated: Settled.Earlier
+// then says that it had gone through.
 func (s *Store) CompleteTx(ctx context.Context, tx *sql.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
+	state, expires, err := readOwned(ctx, tx, owner)
+	if err != nil {
+		return onlyonce.Settled{}, s.fail("complete key", err)
+	}
+	if state == onlyonce.Completed {
+		return onlyonce.Settled{Earlier: true, ExpiresAt: expires}, nil
+	}
 	settled, err := s.complete(ctx, tx, owner, answer)
 	if err != nil {
 		return onlyonce.Settled{}, s.fail("complete key", err)

@@ -12,8 +12,7 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// DefaultLimit is how many keys are watched at once: those seen in progress, those
-// seen last.
+// DefaultLimit is how many keys are watched at once.
 const DefaultLimit = 100_000
 
 // Sight is what a handle sees of a key that is in progress.
@@ -26,6 +25,10 @@ type Sight struct {
 	Lease time.Duration
 }
 
+// lookedAtWithin is for how long a key is kept that nobody looks at while others wait
+// for its place.
+const lookedAtWithin = time.Hour
+
 // Watch remembers since when each key has been seen unchanged. It is safe for
 // concurrent use.
 type Watch struct {
@@ -34,13 +37,13 @@ type Watch struct {
 
 	mu   sync.Mutex
 	seen map[onlyonce.Digest]*list.Element
-	// order is from the sighting that began longest ago to the latest.
+	// order is from the key that was looked at longest ago to the latest.
 	order list.List
 }
 
 type sighting struct {
 	Sight
-	since time.Time
+	since, looked time.Time
 }
 
 // New makes a Watch of at most limit keys; 0 means DefaultLimit. now must be
@@ -60,23 +63,41 @@ func New(now func() time.Time, limit int) *Watch {
 // much. Call it after the store's reply: the sighting begins now, which is not
 // before the owner asked for what is seen. A takeover must still be conditional on
 // fence and renewal being those that were seen.
+//
+// When the Watch is full, a key that is new to it waits for a place, rather than
+// take that of one that has been watched for a while: else, of one key too many,
+// none would ever have been watched for a lease.
 func (w *Watch) Remaining(s Sight) time.Duration {
 	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e, ok := w.seen[s.Digest]
-	if ok {
-		old := e.Value.(*sighting) //nolint:forcetypeassert // nothing else is in the list
-		if old.Fence == s.Fence && old.Renewal == s.Renewal {
-			return s.Lease - now.Sub(old.since)
+	if !ok {
+		if w.room(now) {
+			w.seen[s.Digest] = w.order.PushBack(&sighting{Sight: s, since: now, looked: now})
 		}
-		w.order.Remove(e)
+		return s.Lease
 	}
-	w.seen[s.Digest] = w.order.PushBack(&sighting{Sight: s, since: now})
-	for w.order.Len() > w.limit {
-		w.drop(w.order.Front())
+	old := e.Value.(*sighting) //nolint:forcetypeassert // nothing else is in the list
+	w.order.MoveToBack(e)
+	if old.Fence != s.Fence || old.Renewal != s.Renewal {
+		old.since = now
 	}
-	return s.Lease
+	old.Sight, old.looked = s, now
+	return s.Lease - now.Sub(old.since)
+}
+
+// room makes a place, if need be that of a key that nobody has looked at for long.
+func (w *Watch) room(now time.Time) bool {
+	if w.order.Len() < w.limit {
+		return true
+	}
+	first := w.order.Front()
+	if now.Sub(first.Value.(*sighting).looked) < lookedAtWithin { //nolint:forcetypeassert // nothing else is in the list
+		return false
+	}
+	w.drop(first)
+	return true
 }
 
 // Forget ends the watch over a key that is not in progress any more.

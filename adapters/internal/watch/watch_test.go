@@ -50,22 +50,38 @@ func TestRemaining(t *testing.T) {
 	})
 }
 
+// One key too many waits for its place; those that are watched keep theirs, or none
+// would ever be watched for a lease.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := watch.New(nil, 2)
-		for _, key := range []string{"a", "b", "c"} {
-			w.Remaining(sight(key, 1, 0))
-			<-time.After(time.Second)
-		}
-		for key, want := range map[string]time.Duration{"b": lease - 2*time.Second, "c": lease - time.Second} {
+		look := func(key string, want time.Duration) {
+			t.Helper()
 			if got := w.Remaining(sight(key, 1, 0)); got != want {
 				t.Errorf("%s: %v left, want %v", key, got, want)
 			}
 		}
-		// What was dropped has to be watched anew, which is the safe side.
-		if got := w.Remaining(sight("a", 1, 0)); got != lease || w.Len() != 2 {
-			t.Errorf("the first of three: %v left, %d watched", got, w.Len())
+		for round := range 4 {
+			left := lease - time.Duration(round)*10*time.Second
+			look("a", left)
+			look("b", left)
+			look("c", lease)
+			<-time.After(10 * time.Second)
+		}
+		w.Forget(sight("a", 0, 0).Digest)
+		look("c", lease)
+		<-time.After(10 * time.Second)
+		look("c", lease-10*time.Second)
+		look("d", lease)
+		// What nobody looks at any more makes room in the end.
+		<-time.After(time.Hour)
+		look("c", lease-10*time.Second-time.Hour)
+		look("d", lease)
+		<-time.After(time.Second)
+		look("d", lease-time.Second)
+		if w.Len() != 2 {
+			t.Errorf("%d are watched", w.Len())
 		}
 	})
 }

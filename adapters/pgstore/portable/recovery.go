@@ -21,8 +21,8 @@ import (
 // Where leases are watched, a key in progress is given only to a handle that has seen
 // its owner's claim unchanged for a whole lease and the grace; a look by Due counts.
 func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
-	if req.Limit <= 0 {
-		return nil, configError("DueRequest.Limit must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return nil, err
 	}
 	found, err := s.findDue(ctx, req)
 	if err != nil {

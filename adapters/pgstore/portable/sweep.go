@@ -27,8 +27,8 @@ const (
 // Where leases are watched, an attempt is decided only by a handle that has seen it
 // unchanged for a whole lease and the grace; a look by Sweep counts.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
-	if req.Limit <= 0 {
-		return onlyonce.SweepResult{}, configError("SweepRequest.Limit must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return onlyonce.SweepResult{}, err
 	}
 	w := &sweep{s: s, req: req, token: onlyonce.NewToken()}
 	if err := w.begin(ctx); err != nil || w.until == 0 {
