@@ -50,7 +50,8 @@ type Store interface {
 	// Get reads a record; false if there is none or it has expired.
 	Get(ctx context.Context, key Key) (Record, bool, error)
 
-	// Sweep does one bounded batch of housekeeping; see SweepRequest.
+	// Sweep does one bounded batch of housekeeping; see SweepRequest. What it has
+	// done counts beside an error.
 	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
 }
 

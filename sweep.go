@@ -49,7 +49,7 @@ type Sweeper struct {
 
 // SweepEvent is one batch of a Sweeper.
 type SweepEvent struct {
-	// Result is what the batch did; zero when it failed.
+	// Result is what the batch did, also when it failed on the way.
 	Result SweepResult
 	// Err is why it failed; nil when it did not.
 	Err error
@@ -150,11 +150,11 @@ func (r *sweepRun) once(ctx context.Context) (SweepResult, error) {
 	for quiet := 0; ; {
 		begun := now()
 		b, err := r.batch(ctx)
+		sum.add(b) // what was done counts beside an error
 		if err != nil {
 			sum.More = true
-			return sum, r.failed(ctx, begun, err)
+			return sum, r.failed(ctx, begun, b, err)
 		}
-		sum.add(b)
 		if quiet++; b.More {
 			quiet = 0
 		}
@@ -182,7 +182,7 @@ func (r *sweepRun) batch(ctx context.Context) (SweepResult, error) {
 
 // failed makes the error of a batch, and tells of it unless ctx's end is what
 // ended it.
-func (r *sweepRun) failed(ctx context.Context, begun time.Time, cause error) error {
+func (r *sweepRun) failed(ctx context.Context, begun time.Time, b SweepResult, cause error) error {
 	at := now()
 	hint := "nothing is lost: the next run goes on"
 	if took := at.Sub(begun); r.s.Timeout > 0 && took >= r.s.Timeout {
@@ -191,7 +191,7 @@ func (r *sweepRun) failed(ctx context.Context, begun time.Time, cause error) err
 	err := &Error{Code: CodeStoreUnavailable, Op: "sweep", Hint: hint, Err: cause}
 	if ctx.Err() == nil {
 		r.failures++
-		r.s.Observe(ctx, SweepEvent{Err: err, Took: at.Sub(begun), Failures: r.failures, Lag: at.Sub(r.clean)})
+		r.s.Observe(ctx, SweepEvent{Result: b, Err: err, Took: at.Sub(begun), Failures: r.failures, Lag: at.Sub(r.clean)})
 	}
 	return err
 }

@@ -107,7 +107,7 @@ func TestSweeperOnce(t *testing.T) {
 	}{
 		"done":  {onlyonce.SweepResult{Deleted: 5}, nil, 3, onlyonce.SweepResult{Deleted: 7, Freed: 4, Parked: 6, Steps: 8}},
 		"busy":  {onlyonce.SweepResult{Busy: true}, nil, 3, onlyonce.SweepResult{Busy: true, Deleted: 2, Freed: 4, Parked: 6, Steps: 8}},
-		"error": {onlyonce.SweepResult{Deleted: 9}, storefault.ErrDown, 3, onlyonce.SweepResult{Deleted: 2, Freed: 4, Parked: 6, Steps: 8, More: true}},
+		"error": {onlyonce.SweepResult{Deleted: 9}, storefault.ErrDown, 3, onlyonce.SweepResult{Deleted: 11, Freed: 4, Parked: 6, Steps: 8, More: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -34,8 +35,8 @@ func RunAlike(t *testing.T, backends map[string]Backend, newModel func(now func(
 			reals: map[string]onlyonce.Store{}, owners: map[string][]onlyonce.Owner{},
 		}
 		m.common = m.model.Features()
-		for name, backend := range backends {
-			store := backend.Open(t, clock.Now).Store
+		for _, name := range slices.Sorted(maps.Keys(backends)) {
+			store := backends[name].Open(t, clock.Now).Store
 			f := store.Features()
 			m.reals[name] = store
 			m.common.Steps = m.common.Steps && f.Steps
@@ -76,8 +77,8 @@ func keys() *rapid.Generator[string] { return rapid.SampledFrom([]string{"a", "b
 func (m *model) all(t *rapid.T, what string, fn func(s onlyonce.Store) (any, error)) any {
 	t.Helper()
 	want, wantErr := fn(m.model)
-	for name, store := range m.reals {
-		got, gotErr := fn(store)
+	for _, name := range slices.Sorted(maps.Keys(m.reals)) {
+		got, gotErr := fn(m.reals[name])
 		if (wantErr == nil) != (gotErr == nil) {
 			t.Fatalf("%s: model %v, %s %v", what, wantErr, name, gotErr)
 		}

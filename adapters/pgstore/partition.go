@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,8 @@ import (
 // recorded in the tables: every process does as they say, whatever its own Config
 // says. One that was under way when they were switched goes on by itself; a transaction
 // that it had open then, or opens first, may be refused once, and is rolled back. A
-// program that is too old to know of partitions is refused.
+// program that is too old to know of partitions is refused: one of the first version
+// of the tables only when it completes a key, so stop those before.
 type Partition struct {
 	// Every is how long one period is; zero: no partitions. From a minute to a
 	// year; 24 h are days of UTC.
@@ -65,11 +67,22 @@ func (p Partition) slots() int { return p.Ahead + 2 }
 
 // Scripts gives the statements that Migrate switches tables over with, and those
 // that bring everything back into the keys' rows, for people who apply them with a
-// tool of their own. They name no schema: set search_path. The second one must be run
-// before the down migrations. It is an error (CodeConfig) to ask for those of no
+// tool of their own. Each is one transaction, with the keys' table to itself. They name
+// no schema: set search_path. The second one must be run before the down migrations. It
+// is an error (CodeConfig) to ask for those of no
 // partitions, or of a configuration that is not valid.
 func (p Partition) Scripts() (on, off string, err error) {
-	return p.scripts("clock_timestamp()")
+	on, off, err = p.scripts("clock_timestamp()")
+	return oneTransaction(on), oneTransaction(off), err
+}
+
+// oneTransaction makes one transaction of a script, since a key that is completed between two
+// of its statements would be torn apart.
+func oneTransaction(script string) string {
+	if script == "" {
+		return ""
+	}
+	return "BEGIN;\nLOCK TABLE onlyonce_keys IN ACCESS EXCLUSIVE MODE;\n\n" + script + "\nCOMMIT;\n"
 }
 
 func (p Partition) scripts(now string) (on, off string, err error) {
@@ -102,11 +115,24 @@ func (s *Store) switchOver(ctx context.Context, conn *pgxpool.Conn) error {
 	var err error
 	for range switchTries {
 		err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error { return s.partition(ctx, tx) })
-		if !pgerr.HasState(err, pgerr.LockTimeout) {
+		if !pgerr.HasState(err, pgerr.LockTimeout) || !pause(ctx) {
 			break
 		}
 	}
 	return classify("partition tables", err, committing)
+}
+
+// pause lets those through that have waited behind a try, a VACUUM perhaps; false when
+// ctx has ended.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(200*time.Millisecond + rand.N(400*time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // partition is switchOver in a transaction. It waits for the table no longer than

@@ -129,6 +129,9 @@ func TestSwitchOverAndBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !strings.HasPrefix(off, "BEGIN;\nLOCK TABLE") || !strings.HasSuffix(off, "\nCOMMIT;\n") {
+		t.Errorf("a script that is run statement by statement would tear keys apart:\n%s", off)
+	}
 	exec(t, pool, off)
 	claims["expired"], claims["freed"], claims["behind"] = onlyonce.Busy, onlyonce.Busy, onlyonce.Busy
 	same(t, before, claims, kept)

@@ -33,6 +33,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/fnv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -73,6 +74,11 @@ var (
 // an error when the URL is wrong, ErrUnreachable when no connection could be
 // made, and what Migrate returns. Close the Store in the end.
 func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
+	// What is no URL of its own the driver takes for settings by name, of which it
+	// ignores those it does not know: keys would go to whatever server is the default.
+	if scheme, _, ok := strings.Cut(url, "://"); ok && scheme != "postgres" && scheme != "postgresql" {
+		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "open pgstore", Hint: "the URL must begin with postgres://"}
+	}
 	pc, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "open pgstore", Hint: "the URL cannot be read", Err: err}

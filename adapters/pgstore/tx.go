@@ -138,15 +138,15 @@ func run[T any](ctx context.Context, x *session, fn func(context.Context, pgx.Tx
 	defer tx.End()
 	answer, err := fn(ctx, tx)
 	switch {
+	case !x.alive(): // also when it failed: a rollback undoes nothing then
+		return nil, &onlyonce.Error{
+			Code: onlyonce.CodeTxEnded, Op: "run transaction", Err: err,
+			Hint: "the handler ended the transaction, and what it wrote may stand: only the store may commit or roll back",
+		}
 	case err != nil && conflict(err):
 		return nil, classify("run transaction", err, undone)
 	case err != nil || answer == nil:
 		return nil, err
-	case !x.alive():
-		return nil, &onlyonce.Error{
-			Code: onlyonce.CodeTxEnded, Op: "run transaction",
-			Hint: "the handler ended the transaction, and what it wrote may stand: only the store may commit or roll back",
-		}
 	}
 	return answer, nil
 }

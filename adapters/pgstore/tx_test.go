@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,19 +95,47 @@ func TestHandlersTransaction(t *testing.T) {
 	}
 }
 
-// A handler that commits behind the store's back is told off; what it did
-// stands, and so does its claim.
+// A handler that commits behind the store's back is told off; what it did stands, and
+// so does its claim. So it is when it fails afterwards: "nothing was done" would have
+// the caller do it again.
 func TestHandlerThatCommits(t *testing.T) {
 	t.Parallel()
 	s := migrated(t, testserver.Postgres(t), pgstore.Config{})
-	_, settled, err := s.Atomic(t.Context(), request("k"), func(ctx context.Context, tx pgx.Tx) (*onlyonce.Answer, error) {
-		if _, err := tx.Exec(ctx, `COMMIT`); err != nil {
-			return nil, err
+	for name, failure := range map[string]error{"succeeds": nil, "fails": errors.New("something behind it")} {
+		fn := func(ctx context.Context, tx pgx.Tx) (*onlyonce.Answer, error) {
+			if _, err := tx.Exec(ctx, `COMMIT`); err != nil {
+				return nil, err
+			}
+			answer, _ := answers(ctx, tx)
+			return answer, failure
 		}
-		return answers(ctx, tx)
-	})
-	if onlyonce.CodeOf(err) != onlyonce.CodeTxEnded || settled.Held {
-		t.Errorf("atomic: %+v, %v", settled, err)
+		check := func(how string, settled onlyonce.Settled, err error) {
+			t.Helper()
+			if onlyonce.CodeOf(err) != onlyonce.CodeTxEnded || settled.Held || (failure != nil && !errors.Is(err, failure)) {
+				t.Errorf("%s, %s: %+v, %v", name, how, settled, err)
+			}
+		}
+		_, settled, err := s.Atomic(t.Context(), request(name), fn)
+		check("atomic", settled, err)
+		owner := want(t, s, stepRequest("finish "+name), onlyonce.Won).Record.Owner()
+		_, _, err = s.StepTx(t.Context(), owner, reserve, func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+			_, err := fn(ctx, tx)
+			return nil, err
+		})
+		check("step", onlyonce.Settled{}, err)
+		settled, err = s.Finish(t.Context(), owner, fn)
+		check("finish", settled, err)
+	}
+}
+
+// A URL of another kind is refused: the driver would go to its default server.
+func TestOpenOtherScheme(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"postgres+portable://u:secret@127.0.0.1/db", "mysql://u:secret@127.0.0.1/db", "Postgres://x"} {
+		s, err := pgstore.Open(t.Context(), url, pgstore.Config{})
+		if onlyonce.CodeOf(err) != onlyonce.CodeConfig || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("open %s: %v, %v", url, s, err)
+		}
 	}
 }
 
