@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
+	if err := fewerLists(); err != nil {
+		panic(err)
+	}
 	code := testserver.Run(m)
 	if built.dir != "" {
 		if err := os.RemoveAll(built.dir); err != nil {
@@ -30,6 +33,17 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// fewerLists has the tests of random lists of operations, which run each on up to a
+// dozen stores here, try a third of them; -rapid.checks says how many, and a soak tries all.
+func fewerLists() error {
+	said := os.Getenv("ONLYONCE_SOAK") != "" || os.Getenv("RAPID_CHECKS") != ""
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "rapid.checks" })
+	if said {
+		return nil
+	}
+	return flag.Set("rapid.checks", "30")
 }
 
 // root is the top of the checkout: tests run in their package's folder.

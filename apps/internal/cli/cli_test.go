@@ -22,6 +22,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// DynamoDB's client is told of its account by the environment, which all tests share.
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_CA_BUNDLE": ""} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
 	testscript.Main(leaks{m}, map[string]func(){
 		"onlyonce": func() {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -48,6 +54,11 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			// Else the race detector keeps every process for a second when it has ended.
+			env.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
+			return nil
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"charge": charge,
 			"order":  order,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/internal/keystore"
+	"github.com/onlyonce-go/onlyonce/internal/testserver"
 )
 
 // estimateJSON reads what estimate says.
@@ -31,6 +32,7 @@ func TestEstimate(t *testing.T) {
 STORE     FIGURES  A ROW    INDEXED  ALL ROWS  INDEXES  TOTAL
 postgres  typical  2.73 KB  50 B     38.2 GB   700 MB   38.9 GB
 sqlite    typical  1.77 KB  45 B     24.9 GB   630 MB   25.5 GB
+mysql     typical  2.44 KB  40 B     34.1 GB   560 MB   34.6 GB
 `
 	if out != want || errs != "" || code != exitDone {
 		t.Errorf("%d %s\n%s", code, errs, out)
@@ -120,8 +122,8 @@ func TestEstimateSample(t *testing.T) {
 	eachStore(t, func(t *testing.T, url string) {
 		t.Helper()
 		for _, row := range []string{"1KB", "6KB"} {
-			v, errs := estimateJSON(t, "--per-day", "1000", "--row", row, "--store", url, "--sample", "--keys", "300")
-			if !strings.Contains(errs, "writing 450 keys") || len(v.Stores) != 1 {
+			v, errs := estimateJSON(t, "--per-day", "1000", "--row", row, "--store", url, "--sample", "--keys", "200")
+			if !strings.Contains(errs, "writing 300 keys") || len(v.Stores) != 1 {
 				t.Fatalf("%+v, %s", v, errs)
 			}
 			got := v.Stores[0]
@@ -130,11 +132,11 @@ func TestEstimateSample(t *testing.T) {
 					continue
 				}
 				// Less where a vacuum came in between and made room in the pages.
-				if ratio := got.TablePerKey / want.table; ratio > 1.3 || ratio < 0.4 || got.IndexPerKey < 16 || got.IndexPerKey > 120 {
+				if ratio := got.TablePerKey / want.table; ratio > 1.3 || ratio < 0.4 || got.IndexPerKey < 16 || got.IndexPerKey > 150 {
 					t.Errorf("%s: measured %+v, typical %+v", row, got, want)
 				}
 			}
-			if got.Figures != fromSample || got.Measured != 300 {
+			if got.Figures != fromSample || got.Measured != 200 {
 				t.Errorf("%+v", got)
 			}
 		}
@@ -167,6 +169,38 @@ func TestEstimateLive(t *testing.T) {
 			t.Errorf("%d keys are there now", n)
 		}
 	})
+}
+
+// MySQL cannot be sampled; what we say is typical is what its own tables tell.
+func TestEstimateMySQL(t *testing.T) {
+	t.Parallel()
+	url := testserver.MySQL(t)
+	if err := keystore.Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	answered(t, url, "k", 10, time.Hour)
+	v, _ := estimateJSON(t, "--per-day", "1000", "--row", "500", "--store", url)
+	if len(v.Stores) != 1 || v.Stores[0].Figures != fromUs || v.Stores[0].Kind != "mysql" || !strings.HasSuffix(v.Notes[0], "too few to tell what one takes: the typical figures stand") {
+		t.Fatalf("few keys: %+v", v)
+	}
+	want := v.Stores[0]
+	answered(t, url, "more", liveKeys-10, time.Hour)
+	mysqlExec(t, url, "ANALYZE TABLE onlyonce_keys") // the server counts now and then
+	v, _ = estimateJSON(t, "--per-day", "1000", "--store", url)
+	got := v.Stores[0]
+	// Room is taken in pieces of a megabyte.
+	if ratio := got.TablePerKey / want.TablePerKey; got.Figures != fromTables || got.Measured != liveKeys || ratio > 2 || ratio < 0.6 {
+		t.Errorf("measured %+v, typical %+v", got, want)
+	}
+}
+
+// A kind without figures says so.
+func TestEstimateWithoutFigures(t *testing.T) {
+	t.Parallel()
+	v, _ := estimateJSON(t, "--per-day", "1000", "--store", testserver.Redis(t))
+	if len(v.Stores) != 0 || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "redis cannot tell how large it is, and we have no typical figures for it") {
+		t.Errorf("%+v", v)
+	}
 }
 
 // Latency is measured on the store itself, with keys that go again; nobody else's

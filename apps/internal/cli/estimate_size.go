@@ -34,7 +34,7 @@ func (e *estimate) live(ctx context.Context, s *keystore.Store) error {
 	size, err := s.Size(ctx)
 	if onlyonce.CodeOf(err) == onlyonce.CodeConfig {
 		e.prints = nil
-		e.notes = append(e.notes, "a store of the kind "+s.Kind+" cannot tell how large it is, and we have no figures for it")
+		e.notes = append(e.notes, "a store of the kind "+s.Kind+" cannot tell how large it is, and we have no typical figures for it")
 		return nil
 	}
 	if err != nil {
@@ -103,10 +103,13 @@ func (c *estimateCmd) sample(ctx context.Context, std Streams) (print footprint,
 	}, nil
 }
 
-// instead says what to do about too few keys. What we have figures for can be sampled.
+// instead says what to do about too few keys.
 func instead(kind string, figures bool) string {
-	if figures {
+	switch {
+	case figures && kind == "mysql": // of which no sample can be taken
+		return ": the typical figures stand"
+	case figures:
 		return ": --sample writes some, measures and removes them"
 	}
-	return ", and we have no figures for a store of the kind " + kind
+	return ", and we have no typical figures for a store of the kind " + kind
 }

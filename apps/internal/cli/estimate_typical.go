@@ -10,6 +10,7 @@ func typical(row int64) []footprint {
 	return []footprint{
 		{kind: "postgres", source: fromUs, table: smooth(row, postgresKey), index: 50},
 		{kind: "sqlite", source: fromUs, table: smooth(row, sqliteKey), index: 45},
+		{kind: "mysql", source: fromUs, table: smooth(row, innodbKey), index: 40},
 	}
 }
 
@@ -68,4 +69,24 @@ func sqliteKey(row float64) float64 {
 		size, beside = local, math.Ceil((size-local)/sqliteRest)*sqlitePage
 	}
 	return sqlitePage/math.Floor(sqlitePage/(size+sqliteCell)) + beside
+}
+
+// InnoDB, with its usual pages, as mysqlstore makes its table. Figures are of MariaDB 11,
+// with answers of 100 bytes to 12 KB.
+const (
+	innodbPage  = 16384
+	innodbRow   = 400.0               // a completed key without its answer
+	innodbFill  = 0.575               // of a page: keys come in no order, and split full ones
+	innodbLocal = 8126                // the longest row that stays on its page
+	innodbRest  = innodbPage - 38 - 8 // of an answer on each page of its own
+)
+
+// innodbKey is the bytes of table that a key takes. An answer that makes its row too long
+// has pages of its own, however little of the last one it needs.
+func innodbKey(row float64) float64 {
+	size, beside := innodbRow+row, 0.0
+	if size > innodbLocal {
+		size, beside = innodbRow, math.Ceil(row/innodbRest)*innodbPage
+	}
+	return size/innodbFill + beside
 }

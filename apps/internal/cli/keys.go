@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
-	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
-// keysCmd is the operators' view of keys.
+// keysCmd is the operators' view of keys, in any store of the library's; only recover is
+// for the payments service's own.
 type keysCmd struct {
 	List    keysListCmd    `cmd:"" help:"List keys."`
 	Show    keysShowCmd    `cmd:"" help:"Show one key with its steps and audit, and what can be done."`
-	Recover keysRecoverCmd `cmd:"" help:"Give one operation a turn now, as its client's retry would."`
+	Recover keysRecoverCmd `cmd:"" help:"Give one operation of the payments service a turn now, as its client's retry would."`
 	Settle  keysSettleCmd  `cmd:"" help:"Settle a key in doubt: as applied, with the result of its step or with an answer, or as proved not applied."`
 }
 
@@ -68,8 +68,8 @@ func set(t time.Time) *time.Time {
 }
 
 // findKey reads a key that must be there.
-func findKey(ctx context.Context, d *db.Database, key onlyonce.Key) (onlyonce.Record, []onlyonce.StepRecord, error) {
-	rec, found, err := d.Keys().Get(ctx, key)
+func findKey(ctx context.Context, s onlyonce.Store, key onlyonce.Key) (onlyonce.Record, []onlyonce.StepRecord, error) {
+	rec, found, err := s.Get(ctx, key)
 	switch {
 	case err != nil:
 		return rec, nil, fmt.Errorf("read key: %w", err)
@@ -79,11 +79,21 @@ func findKey(ctx context.Context, d *db.Database, key onlyonce.Key) (onlyonce.Re
 			Hint: fmt.Sprintf("there is no key %q of scope %q; onlyonce keys list lists them", key.Value, key.Scope),
 		}
 	}
-	steps, err := d.Keys().Steps(ctx, key)
-	if err != nil {
-		return rec, nil, fmt.Errorf("read steps: %w", err)
+	steps, err := stepsOf(ctx, s, key)
+	return rec, steps, err
+}
+
+// stepsOf reads the steps of a key; of a store that keeps none there are none.
+func stepsOf(ctx context.Context, s onlyonce.Store, key onlyonce.Key) ([]onlyonce.StepRecord, error) {
+	store, ok := onlyonce.StepsOf(s)
+	if !ok {
+		return nil, nil
 	}
-	return rec, steps, nil
+	steps, err := store.Steps(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("read steps: %w", err)
+	}
+	return steps, nil
 }
 
 // calls are the steps that have left the store, or may have, and those of them

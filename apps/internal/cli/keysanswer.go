@@ -92,32 +92,47 @@ func isResult(text []byte) bool {
 	return json.Unmarshal(text, &probe) == nil && probe.Step != nil
 }
 
-// parseResult reads a step's result: a provider's final outcome, and no other
-// JSON, since the service writes what it says into its books.
+// parseResult reads a step's result. A result that is a JSON string is the text itself,
+// any other JSON is the result as it stands.
 func parseResult(text []byte) (onlyonce.StepResult, error) {
 	var file resultFile
 	if err := decodeStrictly(text, &file); err != nil {
 		return onlyonce.StepResult{}, fmt.Errorf("read result: %w", err)
 	}
-	var out provider.Outcome
-	if err := decodeStrictly(file.Result, &out); err != nil {
-		return onlyonce.StepResult{}, fmt.Errorf("read result: %w", err)
-	}
 	switch {
 	case file.Step == "" || file.Occurrence < 0:
 		return onlyonce.StepResult{}, errors.New("read result: it names no step")
-	case out.Status != provider.Succeeded && out.Status != provider.Declined:
-		return onlyonce.StepResult{}, fmt.Errorf("read result: status %q is neither succeeded nor declined", out.Status)
-	case out.ID == "":
-		return onlyonce.StepResult{}, errors.New("read result: it has no id, under which the provider knows it")
-	case out.Status == provider.Declined && out.Code == "":
-		return onlyonce.StepResult{}, errors.New("read result: it is declined and has no code that says why")
+	case len(file.Result) == 0:
+		return onlyonce.StepResult{}, errors.New("read result: it has no result")
 	}
-	result, err := json.Marshal(out)
-	if err != nil {
-		return onlyonce.StepResult{}, fmt.Errorf("read result: %w", err)
+	result := append([]byte{}, file.Result...)
+	var plain string
+	if json.Unmarshal(file.Result, &plain) == nil && file.Result[0] == '"' {
+		result = []byte(plain)
 	}
 	return onlyonce.StepResult{Name: file.Step, Occurrence: file.Occurrence, Result: result}, nil
+}
+
+// paymentsResult is a result as the payments service records it: a provider's final
+// outcome, and no other JSON, since the service writes what it says into its books.
+func paymentsResult(result []byte) ([]byte, error) {
+	var out provider.Outcome
+	if err := decodeStrictly(result, &out); err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	switch {
+	case out.Status != provider.Succeeded && out.Status != provider.Declined:
+		return nil, fmt.Errorf("read result: status %q is neither succeeded nor declined", out.Status)
+	case out.ID == "":
+		return nil, errors.New("read result: it has no id, under which the provider knows it")
+	case out.Status == provider.Declined && out.Code == "":
+		return nil, errors.New("read result: it is declined and has no code that says why")
+	}
+	canonical, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	return canonical, nil
 }
 
 // checkAmount refuses a result that is of another amount than its step asked for,

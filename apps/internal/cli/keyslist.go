@@ -6,14 +6,13 @@ import (
 	"text/tabwriter"
 
 	"github.com/onlyonce-go/onlyonce"
-	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
 // keysListCmd lists keys, without their answers.
 type keysListCmd struct {
-	storeFlag
+	keysFlag
 	State string `enum:",in_progress,completed,failed_retryable,in_doubt" default:"" help:"Only keys in this state: in_progress, completed, failed_retryable or in_doubt."`
-	Scope string `help:"Only keys of this scope: the merchant."`
+	Scope string `help:"Only keys of this scope: in the payments service, the merchant."`
 	Limit int    `default:"1000" help:"How many at most; 0 lists all."`
 	JSON  bool   `name:"json" env:"-" help:"Print JSON."`
 }
@@ -24,9 +23,11 @@ func (c *keysListCmd) Run(ctx context.Context, std Streams) error {
 		return &usageError{"--limit must not be negative", "0 lists all"}
 	}
 	keys, more := []keyView{}, false
-	err := c.with(ctx, func(d *db.Database) error {
-		var err error
-		keys, more, err = c.list(ctx, d)
+	err := c.look(ctx, func(o opened) error {
+		ops, err := o.operators()
+		if err == nil {
+			keys, more, err = c.list(ctx, ops)
+		}
 		return err
 	})
 	if err != nil {
@@ -53,11 +54,17 @@ func (c *keysListCmd) Run(ctx context.Context, std Streams) error {
 	return nil
 }
 
-func (c *keysListCmd) list(ctx context.Context, d *db.Database) (keys []keyView, more bool, err error) {
+// listPage is how many keys are read at a time: with their answers, which may be large.
+const listPage = 100
+
+func (c *keysListCmd) list(ctx context.Context, ops onlyonce.OperatorStore) (keys []keyView, more bool, err error) {
 	keys = []keyView{}
-	filter := onlyonce.ListFilter{State: onlyonce.State(c.State), Scope: c.Scope}
+	filter := onlyonce.ListFilter{State: onlyonce.State(c.State), Scope: c.Scope, Limit: listPage}
+	if c.Limit > 0 {
+		filter.Limit = min(c.Limit+1, listPage)
+	}
 	for {
-		page, err := d.Keys().List(ctx, filter)
+		page, err := ops.List(ctx, filter)
 		if err != nil {
 			return nil, false, fmt.Errorf("list keys: %w", err)
 		}

@@ -7,9 +7,20 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
+// situation is a key, as it is when somebody asks what can be done about it.
+type situation struct {
+	rec   onlyonce.Record
+	steps []onlyonce.StepRecord
+	// kept: the operation can be run again without its client.
+	kept bool
+	// payments: the key is one of the payments service, whose commands can go on with it.
+	payments bool
+}
+
 // next says what can be done about a key that is not settled.
-func next(rec onlyonce.Record, steps []onlyonce.StepRecord, kept bool) []string {
-	all, begun := calls(steps)
+func (s situation) next() []string {
+	rec := s.rec
+	all, begun := calls(s.steps)
 	switch {
 	case rec.State == onlyonce.InDoubt && strings.HasPrefix(rec.Reason, onlyonce.ReasonChangedSteps):
 		return []string{
@@ -19,18 +30,26 @@ func next(rec onlyonce.Record, steps []onlyonce.StepRecord, kept bool) []string 
 	case rec.State == onlyonce.InDoubt && rec.Reason == onlyonce.ReasonDeclared:
 		return []string{"the service's log says what a person has to look at; then: keys settle --applied FILE --answer-only"}
 	case rec.State == onlyonce.InDoubt && len(begun) > 0:
-		return append(again(kept), settling(begun[0])...)
+		return append(s.again(), s.settling(begun[0])...)
 	case rec.State == onlyonce.InDoubt && len(all) > 0:
-		return append(again(kept), "its effect is recorded, only the answer is missing: keys settle --applied FILE --answer-only leaves the books without it")
+		return append(s.again(), "its effect is recorded, only the answer is missing: keys settle --applied FILE --answer-only leaves the books without it")
 	case rec.State == onlyonce.InDoubt:
-		return append(again(kept), "find out what became of it, then: keys settle --applied FILE with the answer, or --not-applied")
+		return append(s.again(), "find out what became of it, then: keys settle --applied FILE with the answer, or --not-applied")
 	case rec.State == onlyonce.FailedRetryable && len(begun) > 0:
-		return append(again(kept), settling(begun[0])...)
+		return append(s.again(), s.settling(begun[0])...)
 	case rec.State == onlyonce.FailedRetryable && len(all) > 0:
-		return append(again(kept),
-			"its effect is recorded: should the recoverer have given it up, keys recover gives it another turn, or it is settled: keys settle --applied FILE --answer-only leaves the books without it")
+		return append(s.again(), s.givenUp())
 	}
 	return []string{}
+}
+
+// givenUp is what is left where a recoverer may have had all its turns.
+func (s situation) givenUp() string {
+	turn := "its effect is recorded: should nobody come back for the answer, "
+	if s.payments {
+		turn = "its effect is recorded: should the recoverer have given it up, keys recover gives it another turn, or "
+	}
+	return turn + "it is settled: keys settle --applied FILE --answer-only leaves the books without it"
 }
 
 // reserving says what can be done about a checkout that has ended without its
@@ -43,22 +62,29 @@ func reserving(order string) []string {
 }
 
 // again is how the operation itself goes on.
-func again(kept bool) []string {
-	if !kept {
+func (s situation) again() []string {
+	switch {
+	case !s.kept:
 		return []string{"a retry by its client, with the same key, goes on behind what is recorded; the request is not kept, so nobody else can"}
+	case !s.payments:
+		return []string{"a retry by its client, or the Recoverer of its service, goes on behind what is recorded"}
 	}
 	return []string{"a retry by its client, the service's recoverer, or keys recover --processor URL, with the promises that serve is told, goes on behind what is recorded"}
 }
 
 // settling is how a person settles a step that may have had an effect.
-func settling(s onlyonce.StepRecord) []string {
+func (s situation) settling(step onlyonce.StepRecord) []string {
 	occurrence := ""
-	if s.Occurrence > 0 {
-		occurrence = fmt.Sprintf(`"occurrence": %d, `, s.Occurrence)
+	if step.Occurrence > 0 {
+		occurrence = fmt.Sprintf(`"occurrence": %d, `, step.Occurrence)
+	}
+	result, made := `{"status": "succeeded", "id": "…"}`, `  (or "declined", with its "code"), and the service makes answer, rows and ledger of it`
+	if !s.payments {
+		result, made = "…", "  with the result as the service's own code would have recorded it, and its handler makes the answer of it at the next retry"
 	}
 	return []string{
-		fmt.Sprintf("or ask %s for %s: if it was carried out, keys settle --applied FILE with", s.Provider, s.Reference) + "\n    " +
-			fmt.Sprintf(`{"step": %q, %s"result": {"status": "succeeded", "id": "…"}}`, s.Name, occurrence) + "\n  (or \"declined\", with its \"code\"), and the service makes answer, rows and ledger of it",
+		fmt.Sprintf("or ask %s for %s: if it was carried out, keys settle --applied FILE with", step.Provider, step.Reference) + "\n    " +
+			fmt.Sprintf(`{"step": %q, %s"result": %s}`, step.Name, occurrence, result) + "\n" + made,
 		"if it is proved that nothing happened, keys settle --not-applied; that it is not found proves nothing while it may still be under way",
 	}
 }

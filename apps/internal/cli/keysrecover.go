@@ -55,7 +55,7 @@ An operation that has called nobody yet is carried out: a card may be charged. G
 func (c *keysRecoverCmd) Run(ctx context.Context, std Streams) error {
 	key := onlyonce.Key{Scope: c.Scope, Value: c.Key}
 	return c.with(ctx, func(d *db.Database) error {
-		rec, steps, err := findKey(ctx, d, key)
+		rec, steps, err := findKey(ctx, d.Keys(), key)
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (c *keysRecoverCmd) Run(ctx context.Context, std Streams) error {
 				return err
 			}
 		}
-		if rec, _, err = findKey(ctx, d, key); err != nil {
+		if rec, _, err = findKey(ctx, d.Keys(), key); err != nil {
 			return err
 		}
 		if c.JSON {
@@ -117,7 +117,7 @@ func recoverKey(ctx context.Context, d *db.Database, rec onlyonce.Record, p prov
 // finishSettled lets the service make the answer of a key whose steps are all done
 // now. It returns what has to be said where that is for somebody else.
 func finishSettled(ctx context.Context, d *db.Database, key onlyonce.Key) (note string, err error) {
-	rec, steps, err := findKey(ctx, d, key)
+	rec, steps, err := findKey(ctx, d.Keys(), key)
 	if err != nil {
 		return "", err
 	}

@@ -7,14 +7,13 @@ import (
 	"io"
 
 	"github.com/onlyonce-go/onlyonce"
-	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
 // keysSettleCmd is an operator's word on a key in doubt.
 type keysSettleCmd struct {
-	storeFlag
+	keysFlag
 	Key        string `arg:"" help:"The idempotency key."`
-	Scope      string `required:"" help:"Whose key it is: the merchant."`
+	Scope      string `required:"" help:"Whose key it is: in the payments service, the merchant."`
 	Applied    string `xor:"outcome" required:"" env:"-" placeholder:"FILE" help:"The effect has happened: JSON file with the result of its step, {\"step\": \"charge\", \"result\": {\"status\": \"succeeded\", \"id\": …}}, or with an answer, {\"status\": 201, \"headers\": {…}, \"body\": …}; - reads standard input."`
 	NotApplied bool   `xor:"outcome" required:"" env:"-" help:"It is proved that the effect has not happened; the next retry runs again."`
 	AnswerOnly bool   `env:"-" help:"Store the answer of FILE although a step has left, or may have: nothing else is written."`
@@ -36,7 +35,10 @@ answer, rows and ledger entries as ever. A result has status succeeded or declin
 books would lack it: that is refused, unless --answer-only says that it is meant.
 
 --not-applied frees the key and what it holds: the next retry runs again. A checkout that nobody retries is cancelled by the service
-a quarter of an hour after it was made, and its stock given back.`
+a quarter of an hour after it was made, and its stock given back.
+
+Where the store has no tables of the payments service, its keys are another program's: a step's result is any JSON there, as that program's own code
+would have recorded it (a string is the text itself), and that program makes the answer of it, at the next retry by the client or by its Recoverer.`
 }
 
 // Run settles.
@@ -53,17 +55,18 @@ func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 			return err
 		}
 	}
-	return c.with(ctx, func(d *db.Database) error {
-		if err := c.check(ctx, d, s); err != nil {
+	return c.look(ctx, func(o opened) error {
+		var err error
+		if s.Results, err = c.check(ctx, o, s); err != nil {
 			return err
 		}
-		rec, err := settle(ctx, d, s)
+		rec, err := o.settle(ctx, s)
 		if err != nil {
 			return err
 		}
 		var end settled
 		if len(s.Results) > 0 && rec.State == onlyonce.FailedRetryable {
-			rec, end = finish(ctx, d, rec)
+			rec, end = o.finish(ctx, rec)
 		}
 		if err := c.print(std, rec, end.note); err != nil {
 			return err
@@ -80,11 +83,15 @@ type settled struct {
 	unknown error
 }
 
-// finish lets the service make the answer. However that ends, the key is settled:
-// an error here must not look as if it had to be settled again.
-func finish(ctx context.Context, d *db.Database, rec onlyonce.Record) (onlyonce.Record, settled) {
-	note, failed := finishSettled(ctx, d, rec.Key)
-	now, steps, err := findKey(ctx, d, rec.Key)
+// finish lets the payments service make the answer; of another program's key it says
+// who does. However that ends, the key is settled: an error here must not look as if it
+// had to be settled again.
+func (o opened) finish(ctx context.Context, rec onlyonce.Record) (onlyonce.Record, settled) {
+	if o.payments == nil {
+		return rec, settled{note: "the store has no tables of the payments service: the program whose key it is makes the answer, at a retry by its client or by its Recoverer"}
+	}
+	note, failed := finishSettled(ctx, o.payments, rec.Key)
+	now, steps, err := findKey(ctx, o.Store.Store, rec.Key)
 	if err == nil {
 		rec = now
 	}
@@ -98,7 +105,7 @@ func finish(ctx context.Context, d *db.Database, rec onlyonce.Record) (onlyonce.
 		failed = fmt.Errorf("the handler has left it %s: %s", rec.State, rec.Reason)
 	}
 	end := settled{note: fmt.Sprintf("settled; the answer is still to be made: %v", failed)}
-	for _, what := range next(rec, steps, true) {
+	for _, what := range (situation{rec: rec, steps: steps, kept: true, payments: true}).next() {
 		end.note += "\n- " + what
 	}
 	if rec.State == onlyonce.InDoubt || exitOf(onlyonce.CodeOf(failed)) == exitUnknown {
@@ -158,29 +165,51 @@ func (c *keysSettleCmd) read(stdin io.Reader, s *onlyonce.Settlement) error {
 	return nil
 }
 
-// check refuses what would leave the books wrong. Without a key there is nothing
-// to check: settling says so.
-func (c *keysSettleCmd) check(ctx context.Context, d *db.Database, s onlyonce.Settlement) error {
-	steps, err := d.Keys().Steps(ctx, s.Key)
-	if err != nil {
-		return fmt.Errorf("read steps: %w", err)
+// check refuses what would leave the books wrong, and returns the results as they are to
+// be recorded. Without a key there is nothing to check: settling says so.
+func (c *keysSettleCmd) check(ctx context.Context, o opened, s onlyonce.Settlement) ([]onlyonce.StepResult, error) {
+	if _, err := o.operators(); err != nil {
+		return nil, err
 	}
+	steps, err := stepsOf(ctx, o.Store.Store, s.Key)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkAnswer(o, s, steps); err != nil {
+		return nil, err
+	}
+	var results []onlyonce.StepResult
+	for _, r := range s.Results {
+		if o.payments != nil {
+			if r.Result, err = paymentsResult(r.Result); err != nil {
+				return nil, &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), resultHint}
+			}
+		}
+		if err := checkAmount(steps, r); err != nil {
+			return nil, &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), "compare the provider's record with the order: a person has to decide what was paid"}
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// checkAnswer refuses an answer alone where steps have left, or may have.
+func (c *keysSettleCmd) checkAnswer(o opened, s onlyonce.Settlement, steps []onlyonce.StepRecord) error {
 	all, begun := calls(steps)
+	result, turn := `{"status": "succeeded", "id": "…"}`, "onlyonce keys recover lets the service make the answer"
+	if o.payments == nil {
+		result, turn = "…", "a retry by its client makes the answer"
+	}
 	switch {
 	case s.Applied != nil && len(begun) > 0 && !c.AnswerOnly:
 		return &usageError{
 			fmt.Sprintf("step %s may have had its effect: with an answer alone the books would lack it", begun[0].Name),
-			fmt.Sprintf(`give the result of the step instead: {"step": %q, "result": {"status": "succeeded", "id": "…"}}; or say --answer-only`, begun[0].Name),
+			fmt.Sprintf(`give the result of the step instead: {"step": %q, "result": %s}; or say --answer-only`, begun[0].Name, result),
 		}
 	case s.Applied != nil && len(all) > 0 && !c.AnswerOnly:
 		return &usageError{
 			fmt.Sprintf("step %s is done: with an answer alone the books would lack it", all[0].Name),
-			"onlyonce keys recover lets the service make the answer; or say --answer-only",
-		}
-	}
-	for _, r := range s.Results {
-		if err := checkAmount(steps, r); err != nil {
-			return &usageError{fmt.Sprintf("--applied %s: %v", c.Applied, err), "compare the processor's record with the order: a person has to decide what was paid"}
+			turn + "; or say --answer-only",
 		}
 	}
 	return nil
@@ -198,11 +227,15 @@ func printState(out io.Writer, rec onlyonce.Record) {
 	}
 }
 
-func settle(ctx context.Context, d *db.Database, s onlyonce.Settlement) (onlyonce.Record, error) {
-	engine, err := onlyonce.New(d.Keys(), onlyonce.Config{})
+func (o opened) settle(ctx context.Context, s onlyonce.Settlement) (onlyonce.Record, error) {
+	engine, err := onlyonce.New(o.Store.Store, onlyonce.Config{})
 	if err != nil {
 		return onlyonce.Record{}, fmt.Errorf("settle key: %w", err)
 	}
 	rec, err := engine.Settle(ctx, s)
-	return rec, errors.Join(err, engine.Close(ctx))
+	err = errors.Join(err, engine.Close(ctx))
+	if onlyonce.CodeOf(err) == onlyonce.CodeNotInDoubt && rec.State == onlyonce.InProgress && o.Features().Observes {
+		err = fmt.Errorf("%w; this kind of store judges leases by watching them, as no command does: where its attempt is dead, a Sweeper or Recoverer that runs puts the key in doubt, and then it can be settled", err)
+	}
+	return rec, err
 }

@@ -13,14 +13,13 @@ import (
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
-	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
 
 // keysShowCmd shows everything that is known of one key.
 type keysShowCmd struct {
-	storeFlag
+	keysFlag
 	Key   string `arg:"" help:"The idempotency key."`
-	Scope string `required:"" help:"Whose key it is: the merchant."`
+	Scope string `required:"" help:"Whose key it is: in the payments service, the merchant."`
 	JSON  bool   `name:"json" env:"-" help:"Print JSON."`
 }
 
@@ -60,9 +59,9 @@ type auditView struct {
 // Run shows.
 func (c *keysShowCmd) Run(ctx context.Context, std Streams) error {
 	var v detailView
-	err := c.with(ctx, func(d *db.Database) error {
+	err := c.look(ctx, func(o opened) error {
 		var err error
-		v, err = detail(ctx, d, onlyonce.Key{Scope: c.Scope, Value: c.Key})
+		v, err = o.detail(ctx, onlyonce.Key{Scope: c.Scope, Value: c.Key})
 		return err
 	})
 	if err != nil {
@@ -74,8 +73,10 @@ func (c *keysShowCmd) Run(ctx context.Context, std Streams) error {
 	return v.print(std.Out)
 }
 
-func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, error) {
-	rec, steps, err := findKey(ctx, d, key)
+// detail reads what the store keeps of a key: where it has not the power to keep
+// requests, steps or an audit, there is none.
+func (o opened) detail(ctx context.Context, key onlyonce.Key) (detailView, error) {
+	rec, steps, err := findKey(ctx, o.Store.Store, key)
 	if err != nil {
 		return detailView{}, err
 	}
@@ -83,13 +84,12 @@ func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, 
 	for _, s := range steps {
 		v.Steps = append(v.Steps, viewOfStep(s))
 	}
-	if _, v.RequestKept, err = d.Keys().Kept(ctx, key); err != nil {
-		return v, fmt.Errorf("read what is kept: %w", err)
+	if v.RequestKept, err = o.kept(ctx, key); err != nil {
+		return v, err
 	}
-	v.Next = next(rec, steps, v.RequestKept)
-	// Another program's store may have no orders.
-	if rec.State == onlyonce.Completed && d.CheckVersion(ctx) == nil {
-		order, err := payments.ReservedBy(ctx, d, key)
+	v.Next = situation{rec: rec, steps: steps, kept: v.RequestKept, payments: o.payments != nil}.next()
+	if rec.State == onlyonce.Completed && o.payments != nil && o.payments.CheckVersion(ctx) == nil {
+		order, err := payments.ReservedBy(ctx, o.payments, key)
 		if err != nil {
 			return v, err
 		}
@@ -97,7 +97,11 @@ func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, 
 			v.Next = reserving(order)
 		}
 	}
-	audit, err := d.Keys().Audit(ctx, key)
+	ops, ok := onlyonce.OperatorsOf(o.Store.Store)
+	if !ok {
+		return v, nil
+	}
+	audit, err := ops.Audit(ctx, key)
 	if err != nil {
 		return v, fmt.Errorf("read audit: %w", err)
 	}
@@ -105,6 +109,19 @@ func detail(ctx context.Context, d *db.Database, key onlyonce.Key) (detailView, 
 		v.Audit = append(v.Audit, auditView{At: a.At.UTC(), Actor: a.Actor, Action: a.Action, Reason: a.Reason})
 	}
 	return v, nil
+}
+
+// kept tells whether the operation can be run again without its client.
+func (o opened) kept(ctx context.Context, key onlyonce.Key) (bool, error) {
+	store, ok := onlyonce.RecoveryOf(o.Store.Store)
+	if !ok {
+		return false, nil
+	}
+	_, kept, err := store.Kept(ctx, key)
+	if err != nil {
+		return false, fmt.Errorf("read what is kept: %w", err)
+	}
+	return kept, nil
 }
 
 func viewOfStep(s onlyonce.StepRecord) stepView {

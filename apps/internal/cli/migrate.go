@@ -25,11 +25,7 @@ type tablesFlags struct {
 
 // payments tells whether the tables of the payments service are meant too.
 func (f tablesFlags) payments() bool {
-	switch keystore.Scheme(f.Store) {
-	case "sqlite", "postgres", "postgresql":
-		return !f.KeysOnly
-	}
-	return false
+	return !f.KeysOnly && servable(f.Store)
 }
 
 type migrateUpCmd struct {

@@ -2,13 +2,12 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
-	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/internal/keystore"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 )
@@ -29,72 +28,70 @@ type migrationView struct {
 // statusView is what there is to say about a store's tables.
 type statusView struct {
 	Keys []migrationView `json:"keys"`
-	// Payments is nil where the payments service is not meant.
-	Payments *paymentsView `json:"payments,omitempty"`
-	// Pending counts migrations of keys, and the payments service's tables as one.
+	// Payments is absent where the payments service is not meant.
+	Payments []migrationView `json:"payments,omitempty"`
+	// Pending counts the migrations of both that are to be applied.
 	Pending int `json:"pending"`
-}
-
-// paymentsView is about the service's own tables, which note their version alone.
-type paymentsView struct {
-	UpToDate bool   `json:"up_to_date"`
-	Detail   string `json:"detail,omitempty"`
 }
 
 // Run looks, and changes nothing.
 func (c *migrateStatusCmd) Run(ctx context.Context, std Streams) error {
-	list, err := keystore.Status(ctx, c.Store)
+	view, err := c.look(ctx)
 	if err != nil {
 		return err
-	}
-	view := statusView{Keys: []migrationView{}}
-	newer := 0
-	for _, m := range list {
-		v := migrationView{Version: m.Version, Name: m.Name, Applied: m.Applied}
-		if !m.At.IsZero() {
-			v.AppliedAt = &m.At
-		}
-		if !m.Applied {
-			view.Pending++
-		}
-		if !m.Known() {
-			newer = m.Version
-		}
-		view.Keys = append(view.Keys, v)
-	}
-	if c.payments() {
-		if view.Payments, err = c.service(ctx, view.Pending == 0 && newer == 0); err != nil {
-			return err
-		}
-		if !view.Payments.UpToDate {
-			view.Pending++
-		}
 	}
 	if err := c.print(std.Out, view); err != nil {
 		return err
 	}
-	switch {
-	case newer > 0:
-		return fmt.Errorf("the tables of keys are of version %d, which this program does not know: use a newer program", newer)
-	case view.Pending > 0:
-		return fmt.Errorf("%d pending; `onlyonce migrate up` applies what is pending", view.Pending)
+	if err := newer("keys", view.Keys); err != nil {
+		return err
 	}
-	return nil
+	if err := newer("the payments service", view.Payments); err != nil {
+		return err
+	}
+	if view.Pending == 0 {
+		return nil
+	}
+	what := ""
+	if len(view.Payments) > 0 && !view.Payments[0].Applied {
+		what = "; --keys-only leaves the payments service out"
+	}
+	return fmt.Errorf("%d pending; `onlyonce migrate up` applies what is pending%s", view.Pending, what)
 }
 
-// service looks at the service's own tables, which are opened with those of keys.
-func (c *migrateStatusCmd) service(ctx context.Context, keys bool) (*paymentsView, error) {
-	if !keys {
-		return &paymentsView{Detail: "not looked at until the tables of keys are up to date"}, nil
-	}
-	err := storeFlag{Store: c.Store}.with(ctx, func(d *db.Database) error { return d.CheckVersion(ctx) })
-	if e, ok := errors.AsType[*onlyonce.Error](err); ok && e.Code == onlyonce.CodeConfig {
-		return &paymentsView{Detail: e.Hint + "; without that service: --keys-only"}, nil
-	}
+// look lists the migrations of all tables that are meant.
+func (c *migrateStatusCmd) look(ctx context.Context) (statusView, error) {
+	list, err := keystore.Status(ctx, c.Store)
 	if err != nil {
-		return nil, err
+		return statusView{}, err
 	}
-	return &paymentsView{UpToDate: true}, nil
+	view := statusView{Keys: []migrationView{}}
+	for _, m := range list {
+		view.Keys = append(view.Keys, migrationView{m.Version, m.Name, m.Applied, set(m.At)})
+	}
+	if c.payments() {
+		own, err := db.Status(ctx, c.Store)
+		if err != nil {
+			return statusView{}, err
+		}
+		for _, m := range own {
+			view.Payments = append(view.Payments, migrationView{m.Version, m.Name, m.Applied, set(m.At)})
+		}
+	}
+	for _, m := range slices.Concat(view.Keys, view.Payments) {
+		if !m.Applied {
+			view.Pending++
+		}
+	}
+	return view, nil
+}
+
+// newer refuses tables that only a newer program knows.
+func newer(whose string, list []migrationView) error {
+	if len(list) == 0 || list[len(list)-1].Name != "" {
+		return nil
+	}
+	return fmt.Errorf("the tables of %s are of version %d, which this program does not know: use a newer program", whose, list[len(list)-1].Version)
 }
 
 func (c *migrateStatusCmd) print(out io.Writer, view statusView) error {
@@ -108,24 +105,25 @@ func (c *migrateStatusCmd) print(out io.Writer, view statusView) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TABLES\tVERSION\tNAME\tSTATE")
 	for _, m := range view.Keys {
-		state := "pending"
-		switch {
-		case m.AppliedAt != nil:
-			state = "applied " + m.AppliedAt.Format(time.RFC3339)
-		case m.Applied:
-			state = "applied"
-		}
-		fmt.Fprintf(w, "keys\t%d\t%s\t%s\n", m.Version, orDefault(m.Name, "(of a newer program)"), state)
+		m.print(w, "keys")
 	}
-	if p := view.Payments; p != nil {
-		state := "up to date"
-		if !p.UpToDate {
-			state = "pending: " + p.Detail
-		}
-		fmt.Fprintf(w, "payments\t-\t-\t%s\n", state)
+	for _, m := range view.Payments {
+		m.print(w, "payments")
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+// print writes a migration's line.
+func (m migrationView) print(w io.Writer, tables string) {
+	state := "pending"
+	switch {
+	case m.AppliedAt != nil:
+		state = "applied " + m.AppliedAt.Format(time.RFC3339)
+	case m.Applied:
+		state = "applied"
+	}
+	fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", tables, m.Version, orDefault(m.Name, "(of a newer program)"), state)
 }

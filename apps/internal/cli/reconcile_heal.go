@@ -17,7 +17,7 @@ func healing(cfg reconcile.Config) (reconcile.Config, *onlyonce.Engine, error) {
 	}
 	cfg.Engine = engine
 	cfg.Recover = func(ctx context.Context, key onlyonce.Key) (onlyonce.Result, error) {
-		rec, steps, err := findKey(ctx, cfg.DB, key)
+		rec, steps, err := findKey(ctx, cfg.DB.Keys(), key)
 		if err == nil {
 			err = answerOffline(ctx, cfg.DB, rec, steps)
 		}

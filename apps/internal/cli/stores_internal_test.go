@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,15 +55,22 @@ func claimOf(value string, lease, retention time.Duration) onlyonce.ClaimRequest
 func answered(t *testing.T, url, prefix string, n int, retention time.Duration) {
 	t.Helper()
 	onStore(t, url, func(s *keystore.Store) {
-		for i := range n {
-			c, err := s.Claim(t.Context(), claimOf(fmt.Sprint(prefix, i), time.Minute, retention))
-			if err != nil || c.Verdict != onlyonce.Won {
-				t.Fatalf("%s, %v", c.Verdict, err)
-			}
-			if _, err := s.Complete(t.Context(), c.Record.Owner(), onlyonce.Answer{Status: 201, Body: make([]byte, 500)}); err != nil {
-				t.Fatal(err)
-			}
+		const writers = 4
+		var all sync.WaitGroup
+		for w := range min(writers, n) {
+			all.Go(func() {
+				for i := w; i < n && !t.Failed(); i += writers {
+					c, err := s.Claim(t.Context(), claimOf(fmt.Sprint(prefix, i), time.Minute, retention))
+					if err == nil && c.Verdict == onlyonce.Won {
+						_, err = s.Complete(t.Context(), c.Record.Owner(), onlyonce.Answer{Status: 201, Body: make([]byte, 500)})
+					}
+					if err != nil || c.Verdict != onlyonce.Won {
+						t.Errorf("%s, %v", c.Verdict, err)
+					}
+				}
+			})
 		}
+		all.Wait()
 	})
 }
 

@@ -30,6 +30,10 @@ type driver interface {
 	// other migrations out.
 	script(ctx context.Context, fn func(tx Tx, run func(sql string) error) error) error
 	ping(ctx context.Context) error
+	// tables is a query that counts the tables of a name: 1 or none.
+	tables(name string) string
+	// clock is the database's own time, in microseconds since 1970.
+	clock() string
 	migrations() (fs.FS, error)
 	keyMigrations() fs.FS
 	close() error
@@ -74,8 +78,14 @@ func open(ctx context.Context, url string, migrate bool) (*Database, error) {
 	case "memory":
 		return nil, storeError("memory: keeps no tables and is gone with the process; use sqlite:PATH or postgres://…")
 	default:
-		return nil, storeError("is not one this program knows; use sqlite:PATH or postgres://…")
+		return nil, storeUnknown()
 	}
+}
+
+// storeUnknown names no scheme: what stands before the colon may be anything.
+func storeUnknown() error {
+	return storeError("is not one this program knows how to keep payments in: the payments service's own databases are sqlite:PATH or postgres://…; " +
+		"keys list, show and settle, sweep, estimate and migrate work on every store of keys")
 }
 
 func storeError(text string) error {

@@ -19,9 +19,14 @@ var migrationFiles embed.FS
 // versionTable notes which migrations of the service's tables were applied.
 const versionTable = "payments_schema"
 
+// historyTable notes when each of them was applied. It came later than versionTable, which
+// alone counts: programs of before do not write it.
+const historyTable = "payments_migrations"
+
 // step is one change of the schema.
 type step struct {
 	version  int
+	name     string
 	up, down string
 }
 
@@ -33,7 +38,7 @@ func steps(files fs.FS) ([]step, error) {
 	}
 	var list []step
 	for _, name := range ups {
-		number, _, _ := strings.Cut(path.Base(name), "_")
+		number, what, _ := strings.Cut(strings.TrimSuffix(path.Base(name), ".up.sql"), "_")
 		version, err := strconv.Atoi(number)
 		if err != nil || version != len(list)+1 {
 			return nil, fmt.Errorf("list migrations: %s is not number %d", name, len(list)+1)
@@ -46,7 +51,7 @@ func steps(files fs.FS) ([]step, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read migration: %w", err)
 		}
-		list = append(list, step{version: version, up: string(up), down: string(down)})
+		list = append(list, step{version: version, name: what, up: string(up), down: string(down)})
 	}
 	return list, nil
 }
@@ -119,14 +124,9 @@ func (d *Database) Unmigrate(ctx context.Context) error {
 // service's, of the database a URL names, for people with a tool of their own.
 // It opens nothing.
 func PrintMigrations(w io.Writer, url string) error {
-	var d driver
-	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
-	case "sqlite":
-		d = sqliteDriver{}
-	case "postgres", "postgresql":
-		d = postgresDriver{}
-	default:
-		return storeError("is not one this program knows; use sqlite:PATH or postgres://…")
+	d, err := driverOf(url)
+	if err != nil {
+		return err
 	}
 	own, err := (&Database{driver: d}).steps()
 	if err != nil {
@@ -141,7 +141,7 @@ func PrintMigrations(w io.Writer, url string) error {
 			return fmt.Errorf("print migrations: %w", err)
 		}
 	}
-	_, err = fmt.Fprintf(w, "%s;\nINSERT INTO %s (version) VALUES (%d);\n", createVersions, versionTable, len(own))
+	_, err = fmt.Fprintf(w, "%s;\n%s\nINSERT INTO %s (version) VALUES (%d);\n", createVersions, noteTimes(d, own), versionTable, len(own))
 	return err
 }
 
@@ -153,12 +153,27 @@ func (d *Database) steps() ([]step, error) {
 	return steps(files)
 }
 
-// createVersions makes the table of versions; it has one row.
-const createVersions = "CREATE TABLE IF NOT EXISTS " + versionTable + " (version INTEGER NOT NULL)"
+// createVersions makes the table of versions, which has one row, and the one of times.
+const createVersions = "CREATE TABLE IF NOT EXISTS " + versionTable + " (version INTEGER NOT NULL);\n" +
+	"CREATE TABLE IF NOT EXISTS " + historyTable + " (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_us BIGINT NOT NULL)"
+
+// noteTimes are the statements that note migrations as applied now. Names are those of
+// files of ours, without quotes.
+func noteTimes(d driver, applied []step) string {
+	var b strings.Builder
+	for _, s := range applied {
+		fmt.Fprintf(&b, "INSERT INTO %s (version, name, applied_us) VALUES (%d, '%s', %s);\n", historyTable, s.version, s.name, d.clock())
+	}
+	return b.String()
+}
 
 // move changes the version of the tables, in one transaction.
 func (d *Database) move(ctx context.Context, fn func(tx Tx, at int, run func(string) error) (int, error)) error {
-	err := d.driver.script(ctx, func(tx Tx, run func(string) error) error {
+	list, err := d.steps()
+	if err != nil {
+		return err
+	}
+	err = d.driver.script(ctx, func(tx Tx, run func(string) error) error {
 		if err := run(createVersions); err != nil {
 			return fmt.Errorf("make table of versions: %w", err)
 		}
@@ -175,6 +190,14 @@ func (d *Database) move(ctx context.Context, fn func(tx Tx, at int, run func(str
 		}
 		if _, err := tx.Exec(ctx, "INSERT INTO "+versionTable+" (version) VALUES (?)", now); err != nil {
 			return fmt.Errorf("write version: %w", err)
+		}
+		// Another program may have moved the version without a note of it.
+		note := fmt.Sprintf("DELETE FROM %s WHERE version > %d;\n", historyTable, min(at, now))
+		if now > at {
+			note += noteTimes(d.driver, list[at:now])
+		}
+		if err := run(note); err != nil {
+			return fmt.Errorf("note migrations: %w", err)
 		}
 		return nil
 	})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,10 +23,9 @@ type postgresDriver struct {
 }
 
 func openPostgres(ctx context.Context, url string, migrate bool) (*Database, error) {
-	pool, err := pgxpool.New(ctx, url)
+	pool, err := connectPostgres(ctx, url)
 	if err != nil {
-		// The error may hold the password.
-		return nil, storeError("URL cannot be read; use postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		return nil, err
 	}
 	d, err := newPostgres(ctx, pool, migrate)
 	if err != nil {
@@ -34,14 +35,29 @@ func openPostgres(ctx context.Context, url string, migrate bool) (*Database, err
 	return d, nil
 }
 
-func newPostgres(ctx context.Context, pool *pgxpool.Pool, migrate bool) (*Database, error) {
+// connectPostgres makes a pool, and reaches the server once.
+func connectPostgres(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	if _, parameters, _ := strings.Cut(url, "?"); slices.ContainsFunc(strings.Split(parameters, "&"), func(p string) bool { return strings.HasPrefix(p, "schema=") }) {
+		return nil, storeError("URL names a schema, which is for keys alone: the payments service's own databases (sqlite:PATH or postgres://…) " +
+			"have their tables where the connection has them, search_path=NAME")
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		// The error may hold the password.
+		return nil, storeError("URL cannot be read; use postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+	}
 	if err := pool.Ping(ctx); err != nil {
 		c := pool.Config().ConnConfig
+		pool.Close()
 		return nil, &onlyonce.Error{
 			Code: onlyonce.CodeStoreUnavailable, Op: "open store", Err: err,
 			Hint: fmt.Sprintf("PostgreSQL does not answer at %s:%d", c.Host, c.Port),
 		}
 	}
+	return pool, nil
+}
+
+func newPostgres(ctx context.Context, pool *pgxpool.Pool, migrate bool) (*Database, error) {
 	store, err := pgstore.New(pool, pgstore.Config{})
 	if err != nil {
 		return nil, err
@@ -103,6 +119,14 @@ func (d postgresDriver) script(ctx context.Context, fn func(tx Tx, run func(stri
 func (d postgresDriver) ping(ctx context.Context) error {
 	var one int
 	return d.pool.QueryRow(ctx, "SELECT 1 FROM "+versionTable).Scan(&one)
+}
+
+func (postgresDriver) tables(name string) string {
+	return "SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass('" + name + "')"
+}
+
+func (postgresDriver) clock() string {
+	return "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 }
 
 func (d postgresDriver) migrations() (fs.FS, error) {

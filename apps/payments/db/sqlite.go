@@ -87,6 +87,12 @@ func (d sqliteDriver) ping(ctx context.Context) error {
 	return d.store.Reader().QueryRowContext(ctx, "SELECT 1 FROM "+versionTable).Scan(&one)
 }
 
+func (sqliteDriver) tables(name string) string {
+	return "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '" + name + "'"
+}
+
+func (sqliteDriver) clock() string { return "CAST(unixepoch('subsec') * 1000000 AS INTEGER)" }
+
 func (d sqliteDriver) migrations() (fs.FS, error) { return fs.Sub(migrationFiles, "migrations/sqlite") }
 func (d sqliteDriver) keyMigrations() fs.FS       { return sqlitestore.Migrations() }
 func (d sqliteDriver) close() error               { return d.store.Close() }

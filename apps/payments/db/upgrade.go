@@ -2,13 +2,8 @@ package db
 
 import (
 	"context"
-	"database/sql"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -21,14 +16,9 @@ const guardVersion = 4
 // refuseHeld refuses to open tables of before guardVersion in which something is
 // held: migrating them would forget that money may have moved. It comes before any
 // table is changed, so that the program of before can still settle it.
-// schemas counts the tables of versions: 1 or none.
-func refuseHeld(ctx context.Context, tx Tx, schemas string) error {
-	var tables, version int
-	if err := tx.QueryRow(ctx, schemas).Scan(&tables); err != nil || tables == 0 {
-		return err
-	}
-	err := ignoreNoRows(tx.QueryRow(ctx, "SELECT version FROM "+versionTable).Scan(&version))
-	if err != nil || version == 0 || version >= guardVersion {
+func refuseHeld(ctx context.Context, tx Tx, d driver) error {
+	at, err := version(ctx, tx, d)
+	if err != nil || at == 0 || at >= guardVersion {
 		return err
 	}
 	var held []string
@@ -55,31 +45,11 @@ func refuseHeld(ctx context.Context, tx Tx, schemas string) error {
 
 // refuseHeldSQLite looks at a file that may not be there yet.
 func refuseHeldSQLite(ctx context.Context, path string) error {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil //nolint:nilerr // opening it says what is wrong
-	}
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-		return nil //nolint:nilerr // there is nothing yet, or opening it says what is wrong
-	}
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "_pragma=busy_timeout(5000)"}
-	pool, err := sql.Open("sqlite", u.String())
-	if err != nil {
-		return nil //nolint:nilerr // as above
-	}
-	defer pool.Close() //nolint:errcheck // nothing was written
-	tx, err := pool.BeginTx(ctx, nil)
-	if err != nil {
-		return nil //nolint:nilerr // as above
-	}
-	defer tx.Rollback()
-	return refusal(refuseHeld(ctx, FromSQL(tx), "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '"+versionTable+"'"))
+	return refusal(lookIntoSQLite(ctx, path, func(tx Tx) error { return refuseHeld(ctx, tx, sqliteDriver{}) }))
 }
 
 func refuseHeldPostgres(ctx context.Context, pool *pgxpool.Pool) error {
-	return refusal(pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		return refuseHeld(ctx, FromPgx(tx), "SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass('"+versionTable+"')")
-	}))
+	return refusal(lookIntoPostgres(ctx, pool, func(tx Tx) error { return refuseHeld(ctx, tx, postgresDriver{}) }))
 }
 
 // refusal is what was found. A look that failed refuses nothing: what is wrong
