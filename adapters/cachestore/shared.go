@@ -73,9 +73,13 @@ func (s *shared) name(key onlyonce.Key) string {
 	return s.prefix + hex.EncodeToString(d[:])
 }
 
-// key is the secret of the store's values; nil while it cannot be had. The store
-// is asked once, by one caller at a time; the others go without.
-func (s *shared) key(ctx context.Context) []byte {
+// secretTimeout is how long the store may take for the secret behind a reply of its
+// own. Before that a claim waits for it no longer than for the tier.
+const secretTimeout = time.Second
+
+// key is the secret of the store's values; nil while it cannot be had in time. The
+// store is asked once, by one caller at a time; the others go without.
+func (s *shared) key(ctx context.Context, within time.Duration) []byte {
 	if secret := s.secret.Load(); secret != nil {
 		return *secret
 	}
@@ -84,6 +88,8 @@ func (s *shared) key(ctx context.Context) []byte {
 		return nil
 	}
 	defer s.asking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	fresh := make([]byte, 32)
 	rand.Read(fresh)
 	secret, err := settings.AddSetting(ctx, settingSecret, secretID, fresh)
@@ -96,7 +102,7 @@ func (s *shared) key(ctx context.Context) []byte {
 
 // get reads a record, of which all is verified but that it is still alive.
 func (s *shared) get(ctx context.Context, key onlyonce.Key, c *counts) (rec onlyonce.Record, found bool) {
-	secret := s.key(ctx)
+	secret := s.key(ctx, s.timeout)
 	if secret == nil {
 		return rec, false
 	}
@@ -119,7 +125,7 @@ func (s *shared) get(ctx context.Context, key onlyonce.Key, c *counts) (rec only
 // set writes a record. It may arrive at any time later: what makes it true is the
 // expiry in it, not the time to live.
 func (s *shared) set(ctx context.Context, rec onlyonce.Record, ttl time.Duration, c *counts) {
-	secret := s.key(ctx)
+	secret := s.key(ctx, secretTimeout)
 	if secret == nil || ttl < time.Millisecond {
 		return
 	}

@@ -21,6 +21,9 @@ type Store struct {
 	shared   *shared // nil: there is none
 	clock    atomic.Pointer[reading]
 	counts   counts
+	// forgets rises when Forget begins, and when it is about to end: what was asked
+	// for before then is not kept.
+	forgets atomic.Int64
 }
 
 var (
@@ -78,7 +81,7 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 	if claim, ok := s.replay(ctx, req); ok {
 		return claim, nil
 	}
-	asked := s.cfg.Now()
+	asked := s.asking()
 	claim, err := s.Store.Claim(ctx, req)
 	if err == nil {
 		s.learn(ctx, asked, req, claim)
@@ -125,48 +128,64 @@ func (s *Store) fetch(ctx context.Context, key onlyonce.Key) *entry {
 	if _, known := s.clock.Load().latest(s.cfg.Now(), s.cfg.MaxAge); !known {
 		return nil
 	}
+	asked := s.asking()
 	rec, found := s.shared.get(ctx, key, &s.counts)
 	if !found {
 		return nil
 	}
-	return s.admit(rec)
+	return s.admit(asked, rec)
 }
+
+// asked is the moment before a tier or the store was asked.
+type asked struct {
+	at      time.Time
+	forgets int64
+}
+
+func (s *Store) asking() asked { return asked{s.cfg.Now(), s.forgets.Load()} }
 
 // admit keeps a record here for as long as the store's clock, as far as it is
 // known now, is before its expiry.
-func (s *Store) admit(rec onlyonce.Record) *entry {
+func (s *Store) admit(asked asked, rec onlyonce.Record) *entry {
 	now := s.cfg.Now()
 	latest, known := s.clock.Load().latest(now, s.cfg.MaxAge)
 	if !known {
 		return nil
 	}
 	e := newEntry(rec, now, rec.ExpiresAt.Sub(latest))
-	if !s.keep(e) {
+	if !s.keep(asked, e) {
 		return nil
 	}
 	return e
 }
 
 // keep puts an entry into this process's cache; false if it is too big or too near
-// its end.
-func (s *Store) keep(e *entry) bool {
+// its end, or if something was forgotten since it was asked for.
+func (s *Store) keep(asked asked, e *entry) bool {
 	if e.weight > s.cfg.MaxEntry || e.left <= s.cfg.Margin {
 		s.counts.unfit.Add(1)
 		return false
 	}
+	if s.forgets.Load() != asked.forgets {
+		return false
+	}
 	s.local.Set(e.rec.Key, e)
+	if s.forgets.Load() != asked.forgets { // meanwhile
+		s.local.Invalidate(e.rec.Key)
+		return false
+	}
 	return true
 }
 
 // learn takes from the store's reply what it says about the key and about the
 // store's clock. asked is a moment before the store was asked.
-func (s *Store) learn(ctx context.Context, asked time.Time, req onlyonce.ClaimRequest, claim onlyonce.Claim) {
+func (s *Store) learn(ctx context.Context, asked asked, req onlyonce.ClaimRequest, claim onlyonce.Claim) {
 	rec := &claim.Record
 	switch claim.Verdict {
 	case onlyonce.Replay:
-		s.clock.Store(&reading{asked, rec.ExpiresAt.Add(-claim.Remaining)})
+		s.clock.Store(&reading{asked.at, rec.ExpiresAt.Add(-claim.Remaining)})
 		if whole(rec, req.Key) && rec.Fingerprint.Equal(req.Fingerprint) {
-			if e := newEntry(clone(*rec), asked, claim.Remaining); s.keep(e) {
+			if e := newEntry(clone(*rec), asked.at, claim.Remaining); s.keep(asked, e) {
 				s.share(ctx, e)
 			}
 		}
@@ -178,7 +197,7 @@ func (s *Store) learn(ctx context.Context, asked time.Time, req onlyonce.ClaimRe
 	case onlyonce.Won, onlyonce.Resumed:
 		// Where there are several clocks, leases are not judged by any of them.
 		if !s.features.Observes && rec.State == onlyonce.InProgress {
-			s.clock.Store(&reading{asked, rec.LeaseEnd.Add(-claim.Remaining)})
+			s.clock.Store(&reading{asked.at, rec.LeaseEnd.Add(-claim.Remaining)})
 		}
 	case onlyonce.Busy, onlyonce.Doubtful, onlyonce.Abandoned, onlyonce.ResourceBusy:
 	}
@@ -215,11 +234,12 @@ func (s *Store) readBack(ctx context.Context, key onlyonce.Key) {
 	if !s.cfg.ReadBack {
 		return
 	}
+	asked := s.asking()
 	rec, found, err := s.Store.Get(ctx, key)
 	if err != nil || !found || !whole(&rec, key) {
 		return
 	}
-	if e := s.admit(clone(rec)); e != nil {
+	if e := s.admit(asked, clone(rec)); e != nil {
 		s.share(ctx, e)
 	}
 }
@@ -236,12 +256,16 @@ func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.
 }
 
 // Forget lets go of a key that somebody has changed in the database by hand: in
-// this process at once, in Redis unless an error is returned. Other processes
-// answer from their own memory for up to Config.MaxAge.
+// this process and in Redis, unless an error is returned: then it may come back from
+// there. What claims that are under way have read before it returns is not kept.
+// Other processes answer from their own memory for up to Config.MaxAge.
 func (s *Store) Forget(ctx context.Context, key onlyonce.Key) error {
-	s.local.Invalidate(key)
-	if s.shared == nil {
-		return nil
+	s.forgets.Add(1)
+	var err error
+	if s.shared != nil {
+		err = s.shared.del(ctx, key) // first: what is there would come back
 	}
-	return s.shared.del(ctx, key)
+	s.forgets.Add(1)
+	s.local.Invalidate(key)
+	return err
 }

@@ -29,7 +29,7 @@ func (s *TxStore[Tx]) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn 
 			return claim, onlyonce.Settled{}, nil
 		}
 	}
-	asked := s.cfg.Now()
+	asked := s.asking()
 	claim, settled, err := s.tx.Atomic(ctx, req, fn)
 	switch {
 	case err != nil:

@@ -8,12 +8,14 @@ import (
 )
 
 // Claim decides by onlyonce.Judge inside the server, in one round trip for every
-// verdict. When the reply is lost the error is ErrUncertain, also where the
+// verdict. Once a minute one claim asks first whether the servers evict keys, which
+// takes one more for each master; while one does, claims are refused. When the reply is lost the error is ErrUncertain, also where the
 // client has tried again by itself; the same attempt then finds its own claim.
 //
 // A claim that names a resource is refused (Features.Resources), and Keep is not
 // kept (Features.Recovery).
 func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
+	s.lookAgain(ctx)
 	if err := s.checkClaim(req); err != nil {
 		return onlyonce.Claim{}, err
 	}

@@ -19,8 +19,8 @@ type fate int
 const (
 	// unsent: it was never written on a connection.
 	unsent fate = iota
-	// refused: it was sent once, and the server said no. No script of ours fails
-	// behind its first write, so nothing has happened.
+	// refused: it was sent once, and the server said no to it. No script of ours
+	// fails behind its first write, so nothing has happened.
 	refused
 	// open: nobody knows. A reply was lost, now or, when the client sent it more
 	// than once, before.
@@ -29,15 +29,23 @@ const (
 
 // fateOf judges by how often the command was sent.
 func fateOf(err error, sent int) fate {
-	_, answered := errors.AsType[redis.Error](err)
+	code, answered := replyCode(err)
 	switch {
 	case sent == 0:
 		return unsent
-	case answered && sent == 1:
+	case answered && sent == 1 && !ofConnection(code, err):
 		return refused
 	default:
 		return open
 	}
+}
+
+// ofConnection tells whether the server said no to a connection, and not to a
+// command on it: the client, which had sent the command and lost its reply, was about
+// to send it again.
+func ofConnection(code string, err error) bool {
+	return code == "WRONGPASS" || code == "NOAUTH" ||
+		(code == "ERR" && (strings.Contains(err.Error(), "max number of clients") || strings.Contains(err.Error(), "invalid password")))
 }
 
 // ended is why the context is over; nil if it is not. The client's sockets learn
@@ -75,7 +83,7 @@ func classify(ctx context.Context, c call, err error, f fate) error {
 	if f == unsent && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrPoolExhausted) {
 		return &onlyonce.Error{
 			Code: onlyonce.CodeUnreachable, Op: c.op, Err: err,
-			Hint: "no connection could be made, nothing was sent: look at the address, the server and its log",
+			Hint: "no connection could be made that answers, and nothing was sent: look at the address, the server and its log",
 		}
 	}
 	return &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: c.op, Hint: clientHint(err), Err: err}

@@ -10,3 +10,6 @@ var RecordName = (*Store).recordName
 
 // Unlock gives the sweepers' lock back.
 var Unlock = (*Store).unlock
+
+// LookAgain lets the next claim ask the servers about themselves.
+func LookAgain(s *Store) { s.looked.Store(0) }

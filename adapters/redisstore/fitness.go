@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -71,8 +72,21 @@ func (s *Store) inspect(ctx context.Context) error {
 		seen.flushed = seen.flushed && flushes(ctx, m, info)
 	}
 	s.opened.Do(func() { s.seen = seen })
+	s.looked.Store(time.Now().UnixNano())
 	s.unfit.Store(nil)
 	return nil
+}
+
+// lookEvery is how often a store that claims asks the servers about themselves.
+const lookEvery = time.Minute
+
+// lookAgain has one claim a minute inspect the servers. What it cannot learn changes
+// nothing: the claim itself will tell.
+func (s *Store) lookAgain(ctx context.Context) {
+	now, last := time.Now().UnixNano(), s.looked.Load()
+	if time.Duration(now-last) >= lookEvery && s.looked.CompareAndSwap(last, now) {
+		_ = s.inspect(ctx)
+	}
 }
 
 // info is what INFO says, by name; empty where it is refused and the

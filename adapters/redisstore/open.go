@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -57,7 +58,11 @@ func New(ctx context.Context, client redis.UniversalClient, cfg Config) (*Store,
 		// A ring moves keys to other servers when one is down, and forgets claims.
 		return nil, configError("the client must be a *redis.Client or a *redis.ClusterClient, got %T", client)
 	}
-	s := newStore(client, cfg.WithDefaults())
+	cfg = cfg.WithDefaults()
+	if patience := readTimeout(client); cfg.WaitReplicas > 0 && patience > 0 && cfg.WaitTimeout >= patience {
+		return nil, configError("WaitTimeout must be shorter than the client's read timeout of %v, got %v", patience, cfg.WaitTimeout)
+	}
+	s := newStore(client, cfg)
 	if err := s.inspect(ctx); err != nil {
 		return nil, err
 	}
@@ -67,6 +72,18 @@ func New(ctx context.Context, client redis.UniversalClient, cfg Config) (*Store,
 		}
 	}
 	return s, nil
+}
+
+// readTimeout is how long the client waits for a reply; not positive: for ever, or as
+// long as the context says.
+func readTimeout(client redis.UniversalClient) time.Duration {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ReadTimeout
+	case *redis.ClusterClient:
+		return c.Options().ReadTimeout
+	}
+	return 0
 }
 
 // connect makes the client for a URL. It connects to nothing yet.

@@ -14,6 +14,9 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
+// mostListed bounds a page.
+const mostListed = 10_000
+
 // List gives records in the order of their digests. Redis keeps no order, so
 // each page walks over all keys of all masters, and with a filter reads two
 // fields of each: a second or more for each million of keys. Records that come
@@ -24,7 +27,7 @@ func (s *Store) List(ctx context.Context, filter onlyonce.ListFilter) (onlyonce.
 			Code: onlyonce.CodeConfig, Op: "list keys", Hint: "the cursor is not one this store gave out", Err: err,
 		}
 	}
-	limit := cmp.Or(max(filter.Limit, 0), 100)
+	limit := cmp.Or(min(max(filter.Limit, 0), mostListed), 100)
 	digests, err := s.nextDigests(ctx, filter, limit+1)
 	if err != nil {
 		return onlyonce.ListPage{}, err

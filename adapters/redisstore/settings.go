@@ -29,8 +29,10 @@ func (s *Store) Setting(ctx context.Context, kind, id string) ([]byte, bool, err
 // stands. Of several processes that add at once, all get the same. Settings do
 // not expire.
 func (s *Store) AddSetting(ctx context.Context, kind, id string, value []byte) ([]byte, error) {
-	if stands, found, err := s.Setting(ctx, kind, id); err != nil || found {
-		return stands, err
+	if s.cfg.WaitReplicas == 0 { // else it counts only once replicas have confirmed it
+		if stands, found, err := s.Setting(ctx, kind, id); err != nil || found {
+			return stands, err
+		}
 	}
 	c := call{
 		op: "add setting", script: s.scripts.addSetting, key: s.settingsName(), confirm: true,

@@ -25,6 +25,8 @@ type Store struct {
 
 	// unfit is why no claim may be made at present: a server evicts keys.
 	unfit atomic.Pointer[onlyonce.Error]
+	// looked is when this store last asked the servers, in the process's time.
+	looked atomic.Int64
 	// seen is what the servers said of themselves when the store was opened.
 	seen   fitness
 	opened sync.Once

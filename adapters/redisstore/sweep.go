@@ -92,9 +92,9 @@ func (b *batch) did() bool { return b.res.Deleted+b.res.Freed+b.res.Parked+b.res
 // sweep goes on from a position and tells where the next one is to: at a page
 // that was left in the middle, or behind those that are done.
 func (b *batch) sweep(ctx context.Context, from position) (position, error) {
-	looked, to := 0, from
+	looked, to, stopped := 0, from, true
 	err := b.store.walk(ctx, from, func(p page) (bool, error) {
-		to = p.at
+		to, stopped = p.at, true
 		if looked >= b.store.cfg.SweepKeys {
 			b.res.More = b.did()
 			return false, nil
@@ -111,9 +111,12 @@ func (b *batch) sweep(ctx context.Context, from position) (position, error) {
 			}
 			names = names[n:]
 		}
-		to = position{}
+		stopped = false // until the next page
 		return true, nil
 	})
+	if err == nil && !stopped {
+		to = position{} // all the way round
+	}
 	return to, err
 }
 

@@ -1,3 +1,5 @@
--- addsetting: the value that stands. ARGV: now, name, value.
-redis.call('HSETNX', key, ARGV[2], ARGV[3])
-return redis.call('HGET', key, ARGV[2])
+-- addsetting: the value that stands. ARGV: now, name, value. It is written again when
+-- it is there, since replicas are asked to confirm what this connection has written.
+local stands = redis.call('HGET', key, ARGV[2]) or ARGV[3]
+redis.call('HSET', key, ARGV[2], stands)
+return stands
