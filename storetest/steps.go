@@ -18,6 +18,7 @@ func stepRules() []rule {
 		{"D4_ages_are_the_stores", "how long ago a send was recorded must be told by the store's clock", checkAges},
 		{"D_steps_belong_to_one_life", "steps of an expired key leaked into its next life, or were lost in a takeover", checkStepLife},
 		{"D_a_freed_key_outlives_its_retention_while_steps_stand_behind_it", "a key was forgotten whose finished steps nobody has answered for: its next life would do them again", checkFreedStepLives},
+		{"C6_a_step_beside_a_takeover_is_refused_or_seen", "a step was begun by an owner that had lost its key, and whoever had it did not see the step: both send", checkStepBeside},
 		{"X2_steps_outlive_keys", "steps must go only when their life is over and their retention past", checkStepSweep},
 	}
 	return onlyWith("steps", func(f onlyonce.Features) bool { return f.Steps }, rules)

@@ -22,16 +22,20 @@ type Config struct {
 	// Previous is the map before, while the map is being changed; nil: none. Its
 	// Version must be lower.
 	Previous *Map
-	// Until is when Previous ends to count for claims. Zero: when it is taken out.
-	// Whatever is left of moved keys at their old homes is forgotten then, and what
-	// is forgotten may run again: see Store.Left, which says whether anything is.
+	// Until is when Previous ends to count for claims and reads. Zero: when it is taken
+	// out. Whatever is left of moved keys at their old homes is forgotten then: a retry
+	// by the caller runs it again, even what is in doubt, and the recoverer is not given
+	// it. Attempts that are under way there end there. Store.Left says whether anything
+	// is left.
 	Until time.Time
-	// Arbiter names the home that decides about a setting that stands nowhere yet,
-	// such as a new fingerprint secret. Default: the first of Homes that has a
-	// store. It must be the same in all processes that share the homes.
+	// Arbiter names the home that decides about a setting of which all homes say that
+	// they have none, such as the first fingerprint secret. Default: the first of Homes
+	// that has a store. It should be the same in all processes that share the homes:
+	// where it is not, those that start a new service at the same moment may be refused.
 	Arbiter string
-	// Patience is how long one home may take in what goes over all homes: lists,
-	// settings, what is due; the batch of a sweep may take twelve times as long.
+	// Patience is how long one home may take in what goes over several homes: lists,
+	// settings, what is due, and a write of an attempt while the map is being changed;
+	// the batch of a sweep may take twelve times as long.
 	// Default 5 s.
 	Patience time.Duration
 	// Now is the clock that Until is judged by; nil means time.Now.
@@ -66,6 +70,9 @@ func (c Config) Validate() error {
 		if c.Previous.Version >= c.Map.Version {
 			errs = append(errs, configError("Map.Version must be higher than that of Previous, got %d after %d: give the new map the next number, also to go back", c.Map.Version, c.Previous.Version))
 		}
+		if m, found := c.unseen(names); found {
+			errs = append(errs, configError("Previous: keys move to %s from %s, which has no store here: their requests would be sent to and fro between both for as long as Previous counts. Give %s a store, or set Until", m.to, m.from, m.from))
+		}
 	} else if !c.Until.IsZero() {
 		errs = append(errs, configError("Until says when Previous ends to count, and there is none"))
 	}
@@ -76,6 +83,17 @@ func (c Config) Validate() error {
 		errs = append(errs, configError("Patience must not be negative, got %v", c.Patience))
 	}
 	return errors.Join(errs...)
+}
+
+// unseen finds a move from a home that this process cannot ask to one that it can, which
+// nothing here ends.
+func (c Config) unseen(local map[string]bool) (move, bool) {
+	for m := range c.Previous.moves(&c.Map) {
+		if c.Until.IsZero() && !local[m.from] && local[m.to] {
+			return m, true
+		}
+	}
+	return move{}, false
 }
 
 func (c Config) validateHomes() (errs []error) {
@@ -89,8 +107,8 @@ func (c Config) validateHomes() (errs []error) {
 			errs = append(errs, configError("Homes: two have the name %q", h.Name))
 		}
 		seen[h.Name] = true
-		if u, err := url.Parse(h.Address); h.Address != "" && (err != nil || !u.IsAbs() || u.Host == "") {
-			errs = append(errs, configError("Homes: the address of %s must be an absolute URL, got %q", h.Name, h.Address))
+		if u, err := url.Parse(h.Address); h.Address != "" && (err != nil || !u.IsAbs() || u.Host == "" || u.User != nil) {
+			errs = append(errs, configError("Homes: the address of %s must be an absolute URL, without user and password: callers are told", h.Name))
 		}
 		switch {
 		case h.Store == nil:

@@ -41,6 +41,8 @@ func TestConfig(t *testing.T) {
 		`Previous.Homes: "y" is not one of`:            func(c *routestore.Config) { c.Previous.Homes = []string{"y"} },
 		"Until says when Previous ends to count":       func(c *routestore.Config) { c.Previous, c.Until = nil, time.Unix(1, 0) },
 		`Arbiter must be a home with a store, got "c"`: func(c *routestore.Config) { c.Arbiter = "c" },
+		"without user and password":                    func(c *routestore.Config) { c.Homes[0].Address = "https://user:secret@eu.example.com" },
+		"keys move to b from a, which has no store":    func(c *routestore.Config) { c.Homes[0].Store = nil },
 		"Patience must not be negative":                func(c *routestore.Config) { c.Patience = -1 },
 	} {
 		previous := old
@@ -50,7 +52,7 @@ func TestConfig(t *testing.T) {
 		if _, txErr := routestore.NewTx[*memstore.Tx](cfg); (err == nil) != (txErr == nil) {
 			t.Errorf("%s: New says %v, NewTx %v", want, err, txErr)
 		}
-		if onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), want) {
+		if onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("got %v, want one that says: %s", err, want)
 		}
 	}

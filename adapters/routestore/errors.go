@@ -48,16 +48,34 @@ func moving(key onlyonce.Key) *onlyonce.Error {
 	}
 }
 
-// known keeps what was learned of a key from being taken for nothing: when a home
-// that is known to have its record cannot be reached, nobody may run beside it,
-// whatever else an operation allows where its store is out of reach.
+// known keeps what other homes have said of a key, or may yet say, from being taken for
+// nothing: while one home answers, or is not asked, another that cannot be reached does
+// not let anybody run unprotected, whatever an operation allows where its store is out
+// of reach.
 func known(err error) error {
 	if !errors.Is(err, onlyonce.ErrUnreachable) {
 		return err
 	}
 	return &onlyonce.Error{
-		Code: onlyonce.CodeStoreUnavailable, Op: "claim key", RetryAfter: time.Second,
-		Hint: "the home that has the key's record cannot be reached; nothing was run",
+		Code: onlyonce.CodeStoreUnavailable, Op: "ask homes", RetryAfter: time.Second,
+		Hint: "a home cannot be reached, and may know what the others do not: repeat it later, with the same key",
 		Err:  errors.New(err.Error()), // without what it wraps
 	}
+}
+
+// together joins what homes have said. It is ErrUnreachable only if none of those that
+// were to be asked could be reached.
+func together(homes int, errs ...error) error {
+	out := 0
+	for _, err := range errs {
+		if errors.Is(err, onlyonce.ErrUnreachable) {
+			out++
+		}
+	}
+	if out < homes {
+		for i := range errs {
+			errs[i] = known(errs[i])
+		}
+	}
+	return errors.Join(errs...)
 }

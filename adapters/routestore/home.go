@@ -3,6 +3,8 @@ package routestore
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"maps"
+	"slices"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -16,7 +18,8 @@ type Home struct {
 	// another region. It is not closed here.
 	Store onlyonce.Store
 	// Address is where requests for a home in another region are to be sent: an
-	// absolute URL. Callers are told. Empty: they are told the name alone.
+	// absolute URL. Callers are told, so it must hold no user or password. Empty: they
+	// are told the name alone.
 	Address string
 }
 
@@ -74,6 +77,41 @@ func rank(name string, what []byte) uint64 {
 	b = append(append(b, 0), what...) // no name holds a zero byte
 	sum := sha256.Sum256(b)
 	return binary.BigEndian.Uint64(sum[:8])
+}
+
+// homesOf is where keys of the scope can live.
+func (m *Map) homesOf(scope string) []string {
+	if _, ok := m.Table[scope]; !ok && m.By == ByKey {
+		return m.Homes
+	}
+	return []string{m.home(onlyonce.Key{Scope: scope})}
+}
+
+// move is the name of a home that keys leave by a change of the map, and of one that
+// gets some of them.
+type move struct{ from, to string }
+
+// moves gives all that may happen when the map is changed.
+func (m *Map) moves(next *Map) map[move]bool {
+	all := map[move]bool{}
+	for _, table := range []map[string]string{m.Table, next.Table} {
+		for scope := range table {
+			for _, from := range m.homesOf(scope) {
+				for _, to := range next.homesOf(scope) {
+					all[move{from, to}] = from != to
+				}
+			}
+		}
+	}
+	for _, from := range m.Homes {
+		for _, to := range next.Homes {
+			if m.By != next.By || !slices.Contains(next.Homes, from) || !slices.Contains(m.Homes, to) {
+				all[move{from, to}] = from != to
+			}
+		}
+	}
+	maps.DeleteFunc(all, func(_ move, moves bool) bool { return !moves })
+	return all
 }
 
 // splits tells whether the keys of one scope have several homes.

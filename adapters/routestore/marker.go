@@ -29,6 +29,9 @@ const (
 	// markerRetention is how long a marker that was taken back is in the way: as
 	// short as can be.
 	markerRetention = time.Microsecond
+	// reasonNotHere is why a claim was given back that began a life at a key's old home,
+	// where its record had just been: what is so free is no record, and moves.
+	reasonNotHere = "the claim was given back: the key lives here no more"
 )
 
 // markerFingerprint is the fingerprint of all markers.
@@ -68,13 +71,12 @@ func markerOf(rec onlyonce.Record) (marker, bool) {
 	return marker{version: version, to: words[2]}, true
 }
 
-// vet refuses claims that could be taken for ours.
+// vet refuses claims that could be taken for ours. A caller's key may be that of a
+// resource's marker: this does no harm, since a marker counts for a resource only if it
+// holds it.
 func vet(req onlyonce.ClaimRequest) error {
 	if err := req.Validate(); err != nil {
 		return err
-	}
-	if strings.HasPrefix(req.Key.Value, resourcePrefix) {
-		return &onlyonce.Error{Code: onlyonce.CodeKeyInvalid, Op: "claim key", Hint: "keys that begin with " + resourcePrefix + " are reserved"}
 	}
 	if strings.HasPrefix(req.Operation, markerOperation) || req.Fingerprint.Equal(markerFingerprint()) {
 		return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "claim key", Hint: "operations that begin with " + markerOperation + " are reserved: give this one another name"}
@@ -112,23 +114,26 @@ func (s *Store) move(ctx context.Context, r route, key onlyonce.Key, resource st
 	if err != nil {
 		return 0, claim, r.old.at(err)
 	}
-	if claim.Verdict.Owns() {
-		return moved, claim, nil
-	}
-	there, is := markerOf(claim.Record)
+	rec := claim.Record
+	there, is := markerOf(rec)
 	switch {
+	case !is && claim.Verdict == onlyonce.Mismatch && rec.State == onlyonce.FailedRetryable && rec.Reason == reasonNotHere:
+		return 0, claim, s.clear(ctx, r.old, rec)
 	case !is && claim.Verdict == onlyonce.Mismatch:
 		return stays, claim, nil
 	case !is:
 		return underWay, claim, nil
+	case there == mine && resource != "" && rec.Resource != resource:
+		return stays, claim, nil // a key of this name has moved, which is not the resource
 	case there == mine:
 		return moved, claim, nil
 	case there.version >= mine.version:
 		return 0, claim, s.outOfDate(key, there)
 	default:
-		// Left by an earlier change. Who relies on it must own it by this map: a
-		// sleeper of the earlier one could still take the old one back.
-		return 0, claim, s.takeBack(ctx, r.old, claim.Record)
+		// Left by an earlier change, and says so still if it was just taken over. Who
+		// relies on it must own it by this map: a sleeper of the earlier one could
+		// still take the old one back, and others would not find it in their way.
+		return 0, claim, s.takeBack(ctx, r.old, rec)
 	}
 }
 
@@ -136,7 +141,32 @@ func (s *Store) move(ctx context.Context, r route, key onlyonce.Key, resource st
 // claim repeated.
 func (s *Store) takeBack(ctx context.Context, p *place, rec onlyonce.Record) error {
 	if _, err := p.Store.Release(ctx, rec.Owner(), "a later map has no use for it"); err != nil {
-		return p.at(err)
+		return p.at(known(err))
+	}
+	return moving(rec.Key)
+}
+
+// giveBack undoes a claim under which nothing ran, at a home where the key lives no
+// more. A crash before that leaves an attempt whose lease runs out.
+func (s *Store) giveBack(ctx context.Context, p *place, rec onlyonce.Record) error {
+	ctx, cancel := s.patient(context.WithoutCancel(ctx))
+	defer cancel()
+	_, err := p.Store.Release(ctx, rec.Owner(), reasonNotHere)
+	return p.at(known(err))
+}
+
+// clear frees the place of what giveBack has left, by a claim of the same request that is
+// forgotten at once, and has the claim repeated.
+func (s *Store) clear(ctx context.Context, p *place, rec onlyonce.Record) error {
+	claim, err := p.Store.Claim(ctx, onlyonce.ClaimRequest{
+		Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Attempt: onlyonce.NewToken(),
+		Lease: time.Minute, Retention: markerRetention, Abandon: rec.Abandon,
+	})
+	if err == nil && claim.Verdict.Owns() {
+		err = s.giveBack(ctx, p, claim.Record)
+	}
+	if err != nil {
+		return p.at(known(err))
 	}
 	return moving(rec.Key)
 }

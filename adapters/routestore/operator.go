@@ -3,6 +3,7 @@ package routestore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -85,10 +86,14 @@ func cursor(places []*place, after string) (at int, inner string, err error) {
 // Left gives records, at most limit, that stand at their old home while the map is
 // being changed: their keys live there still. None: Previous may be taken out. It
 // reads all that is there, and is for operators, not for requests. Like List it sees
-// this process's homes, and fails when one of them does. limit must be positive.
+// this process's homes, and fails when one of them does. A limit that is not positive
+// is CodeConfig; so is asking a process that has no store for a home which keys leave.
 func (s *Store) Left(ctx context.Context, limit int) ([]onlyonce.Record, error) {
 	if !s.features.Operators {
 		return nil, lacking("listing")
+	}
+	if err := s.seesAllLeft(limit); err != nil {
+		return nil, err
 	}
 	var left []onlyonce.Record
 	for _, p := range s.local {
@@ -111,6 +116,25 @@ func (s *Store) Left(ctx context.Context, limit int) ([]onlyonce.Record, error) 
 	return left, nil
 }
 
+// seesAllLeft refuses what would be told that nothing is left although something may be.
+func (s *Store) seesAllLeft(limit int) error {
+	refused := &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "look for what is left at old homes"}
+	if limit <= 0 {
+		refused.Hint = fmt.Sprintf("the limit must be positive, got %d", limit)
+		return refused
+	}
+	if s.cfg.Previous == nil {
+		return nil
+	}
+	for m := range s.cfg.Previous.moves(&s.cfg.Map) {
+		if p := s.byName[m.from]; p.Store == nil {
+			refused.Hint = fmt.Sprintf("keys leave home %s, which has no store here: ask a process that has one", p.Name)
+			return refused
+		}
+	}
+	return nil
+}
+
 // isLeft tells whether a record stands at the old home of a key that has a new one.
 func (s *Store) isLeft(p *place, rec onlyonce.Record) bool {
 	_, is := markerOf(rec)
@@ -122,7 +146,7 @@ func (s *Store) AddAudit(ctx context.Context, entry onlyonce.AuditEntry) error {
 	if !s.features.Operators {
 		return lacking("audit")
 	}
-	p, err := s.locate(ctx, entry.Key, true)
+	p, err := s.lives(ctx, entry.Key)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@ package routestore
 
 import (
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -10,7 +10,9 @@ import (
 // Due gives keys whose turn has come, of all homes that this process can reach; they
 // are in order of waiting within each home, not over all. A home that fails is passed
 // over while others give something, since turns that are given are spent; its error
-// comes when nothing else is due.
+// comes when nothing else is due. What stands at a home where its key lives no more, as
+// when Previous has ceased to count, is not given: a recoverer would claim it, and run it
+// anew, at the key's present home. It stays where it is; Left and List show it.
 func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
 	if !s.features.Recovery {
 		return nil, lacking("recovery")
@@ -31,13 +33,17 @@ func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Du
 	if len(due) > 0 {
 		return due, nil
 	}
-	return nil, errors.Join(errs...)
+	return nil, together(len(s.local), errs...)
 }
 
 func (s *Store) dueAt(ctx context.Context, p *place, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
 	ctx, cancel := s.patient(ctx)
 	defer cancel()
-	return p.recovery.Due(ctx, req)
+	due, err := p.recovery.Due(ctx, req)
+	return slices.DeleteFunc(due, func(d onlyonce.Due) bool {
+		r := s.route(d.Record.Key, false)
+		return p != r.home && p != r.old
+	}), err
 }
 
 // Kept reads what was kept with the key's present life.
@@ -45,7 +51,7 @@ func (s *Store) Kept(ctx context.Context, key onlyonce.Key) ([]byte, bool, error
 	if !s.features.Recovery {
 		return nil, false, lacking("recovery")
 	}
-	p, err := s.locate(ctx, key, false)
+	p, err := s.locate(ctx, key)
 	if err != nil {
 		return nil, false, err
 	}
@@ -58,7 +64,7 @@ func (s *Store) Requeue(ctx context.Context, key onlyonce.Key) (bool, error) {
 	if !s.features.Recovery {
 		return false, lacking("recovery")
 	}
-	p, err := s.locate(ctx, key, false)
+	p, err := s.locate(ctx, key)
 	if err != nil {
 		return false, err
 	}

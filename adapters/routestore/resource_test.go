@@ -2,7 +2,6 @@ package routestore_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/adapters/routestore"
@@ -134,21 +133,40 @@ func TestNoResourcesByKey(t *testing.T) {
 	}
 }
 
-// C12: a caller cannot stand in the way of a resource's marker, but for its own.
-func TestResourceMarkerKeyIsReserved(t *testing.T) {
+// C12: a caller's key may have the name of a resource's marker. It is a key like any
+// other, and neither its record nor its marker is taken for the resource's.
+func TestKeyOfAResourceMarker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "a", "b")
-	before, after := w.change(t)
-	req := request("k")
-	req.Key = routestore.ResourceKey("acct", "order 7")
-	if _, err := before.Claim(t.Context(), req); onlyonce.CodeOf(err) != onlyonce.CodeKeyInvalid {
-		t.Errorf("claim of a reserved key: %v", err)
-	}
-	w.want(t, w.stores["a"], req, onlyonce.Won) // by a process that routes nothing
-	other := request("other")
+	named, other := request("k"), request("other")
+	named.Key = routestore.ResourceKey("acct", "order 7")
 	other.Resource = "order 7"
-	w.want(t, after, other, onlyonce.ResourceBusy)
-	free := request("free")
-	w.want(t, after, free, onlyonce.Won)
-	w.clock.Advance(time.Hour)
+	t.Run("its record stays", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "a", "b")
+		before, after := w.change(t)
+		w.want(t, before, named, onlyonce.Won)
+		w.want(t, after, other, onlyonce.ResourceBusy)
+		w.want(t, after, request("free"), onlyonce.Won)
+	})
+	t.Run("it has moved before", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "a", "b")
+		before, after := w.change(t)
+		w.want(t, after, named, onlyonce.Won)
+		w.want(t, after, other, onlyonce.ResourceBusy) // it is not moved, so:
+		holder := again(other)
+		holder.Key.Value = "holder"
+		w.want(t, before, holder, onlyonce.Won)
+	})
+	t.Run("it moves behind the resource", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "a", "b")
+		before, after := w.change(t)
+		w.want(t, after, other, onlyonce.Won)
+		w.misdirected(t, before, again(named), "b", "")
+		w.want(t, after, named, onlyonce.Won)
+		holder := again(other)
+		holder.Key.Value = "holder"
+		w.misdirected(t, before, holder, "b", "")
+	})
 }

@@ -3,17 +3,16 @@ package routestore
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// Settings stand at every home, so that no home's loss takes one away. The arbiter
-// decides once about one that stands nowhere; what it has decided is copied to all
-// homes that answer. A value that is named by its own digest, as fingerprint policies
-// are, cannot be contradicted and needs no arbiter.
+// Settings stand at every home, so that no home's loss takes one away. When all homes
+// have said that one stands nowhere, the arbiter decides about it, once; what it has
+// decided is copied to all homes that answer. A value that is named by its own digest,
+// as fingerprint policies are, cannot be contradicted, and waits for nobody.
 
 // Setting reads a value from whichever home is the first to have it. Not found is said
 // only when all homes have said so.
@@ -42,7 +41,8 @@ func (s *Store) Setting(ctx context.Context, kind, id string) ([]byte, bool, err
 	return nil, false, err
 }
 
-// everywhere runs fn for all local homes beside each other and joins what fails.
+// everywhere runs fn for all local homes beside each other and joins what fails; it is
+// ErrUnreachable only if none of them could be reached.
 func (s *Store) everywhere(fn func(*place) error) error {
 	errs := make([]error, len(s.local))
 	var all sync.WaitGroup
@@ -50,32 +50,34 @@ func (s *Store) everywhere(fn func(*place) error) error {
 		all.Go(func() { errs[i] = p.at(fn(p)) })
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return together(len(errs), errs...)
 }
 
 // AddSetting inserts the value unless one stands at any home, and copies what stands
-// to all homes that answer. While the arbiter is down it fails for a value that stands
-// at no other home, and is not named by its own digest. Two homes with different
-// values are CodeConfig: they have had lives of their own, or different arbiters, and
-// the records of one of them could not be judged.
+// to all homes that answer. While a home is down it fails for a value that no other home
+// has, and that is not named by its own digest: that home may have one, and records
+// under another could not be judged. Two homes with different values are CodeConfig:
+// they have had lives of their own, or different arbiters.
 func (s *Store) AddSetting(ctx context.Context, kind, id string, value []byte) ([]byte, error) {
 	if !s.features.Settings {
 		return nil, lacking("settings")
 	}
-	standing, found, _ := s.Setting(ctx, kind, id) // a home that fails here may be another than the arbiter
-	switch {
-	case found:
-	case id == onlyonce.PolicyID(value):
-		standing = value
-	default:
-		var err error
-		if standing, err = s.arbiter.settings.AddSetting(ctx, kind, id, value); err != nil {
-			return nil, s.arbiter.at(err)
+	if id == onlyonce.PolicyID(value) {
+		copied, err := s.copySetting(ctx, kind, id, value)
+		if onlyonce.CodeOf(err) == onlyonce.CodeConfig || copied == 0 {
+			return nil, err
 		}
-		found = true
+		return value, nil
 	}
-	copied, err := s.copySetting(ctx, kind, id, standing)
-	if onlyonce.CodeOf(err) == onlyonce.CodeConfig || (copied == 0 && !found) {
+	standing, found, err := s.Setting(ctx, kind, id)
+	if err == nil && !found {
+		standing, err = s.arbiter.settings.AddSetting(ctx, kind, id, value)
+		err = s.arbiter.at(known(err)) // it has just answered
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.copySetting(ctx, kind, id, standing); onlyonce.CodeOf(err) == onlyonce.CodeConfig {
 		return nil, err
 	}
 	return standing, nil

@@ -16,7 +16,7 @@ func (s *Store) BeginStep(ctx context.Context, owner onlyonce.Owner, intent only
 	if !s.features.Steps {
 		return false, lacking("steps")
 	}
-	return write(s, owner.Key, yes, func(p *place) (bool, error) { return p.steps.BeginStep(ctx, owner, intent) })
+	return s.write(ctx, owner.Key, func(ctx context.Context, p *place) (bool, error) { return p.steps.BeginStep(ctx, owner, intent) })
 }
 
 // EndStep records how a step ended at the home that knows the attempt.
@@ -24,15 +24,15 @@ func (s *Store) EndStep(ctx context.Context, owner onlyonce.Owner, end onlyonce.
 	if !s.features.Steps {
 		return false, lacking("steps")
 	}
-	return write(s, owner.Key, yes, func(p *place) (bool, error) { return p.steps.EndStep(ctx, owner, end) })
+	return s.write(ctx, owner.Key, func(ctx context.Context, p *place) (bool, error) { return p.steps.EndStep(ctx, owner, end) })
 }
 
-// Steps lists the steps of the key's present life.
+// Steps lists the steps of the key's present life, from the home that Where names.
 func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRecord, error) {
 	if !s.features.Steps {
 		return nil, lacking("steps")
 	}
-	p, err := s.locate(ctx, key, true)
+	p, err := s.lives(ctx, key)
 	if err != nil {
 		return nil, err
 	}

@@ -108,10 +108,11 @@ func (s *Store) HomeOf(key onlyonce.Key) (home Home, local bool) {
 
 // Where is the home that has the key's record, or would get it, for those who begin
 // a transaction of their own for CompleteTx. It asks the key's old home while the
-// map is being changed, and nobody else. What lives in another region is refused
-// with ErrMisdirected.
+// map is being changed; when Previous has ceased to count, the new one, and the old one
+// only if that knows nothing of the key. What lives in another region is refused with
+// ErrMisdirected.
 func (s *Store) Where(ctx context.Context, key onlyonce.Key) (Home, error) {
-	p, err := s.locate(ctx, key, true)
+	p, err := s.lives(ctx, key)
 	if err != nil {
 		return Home{}, err
 	}
@@ -123,6 +124,14 @@ type route struct {
 	home *place
 	// old is its home by the previous map, if that still counts and is another one.
 	old *place
+}
+
+// homes is both, the new one first.
+func (r route) homes() []*place {
+	if r.old == nil {
+		return []*place{r.home}
+	}
+	return []*place{r.home, r.old}
 }
 
 // route finds the homes of a key. For an attempt under way the previous map counts
@@ -143,17 +152,17 @@ func (s *Store) counts() bool {
 	return s.cfg.Previous != nil && (s.cfg.Until.IsZero() || s.cfg.Now().Before(s.cfg.Until))
 }
 
-// locate finds the home of a key that is to be read, or of an attempt under way: the
-// old one if a record stands there, which keeps a marker out, else the new one.
-func (s *Store) locate(ctx context.Context, key onlyonce.Key, underWay bool) (*place, error) {
-	r := s.route(key, underWay)
+// locate finds the home of a key that is to be read: the old one if a record stands
+// there, which keeps a marker out, else the new one.
+func (s *Store) locate(ctx context.Context, key onlyonce.Key) (*place, error) {
+	r := s.route(key, false)
 	if r.old != nil {
 		if r.old.Store == nil {
 			return nil, r.old.elsewhere(key)
 		}
 		_, found, err := s.read(ctx, r.old, key)
 		if err != nil {
-			return nil, err
+			return nil, known(err)
 		}
 		if found {
 			return r.old, nil
@@ -163,6 +172,55 @@ func (s *Store) locate(ctx context.Context, key onlyonce.Key, underWay bool) (*p
 		return nil, r.home.elsewhere(key)
 	}
 	return r.home, nil
+}
+
+// lives finds the home of a key as locate does, and that of an attempt which was under
+// way when the previous map ceased to count, unless a new life has begun since.
+func (s *Store) lives(ctx context.Context, key onlyonce.Key) (*place, error) {
+	p, err := s.locate(ctx, key)
+	old := s.route(key, true).old
+	if err != nil || s.counts() || old == nil || old.Store == nil {
+		return p, err
+	}
+	if _, found, err := s.read(ctx, p, key); found || err != nil {
+		return p, err
+	}
+	_, found, err := s.read(ctx, old, key)
+	if found {
+		return old, nil
+	}
+	return p, known(err)
+}
+
+// placeOf finds the home of an attempt under way: the one whose record has its fence
+// and token, whichever map counts. The old home is asked, and the new one only if that
+// fails: else it finds out by itself.
+func (s *Store) placeOf(ctx context.Context, owner onlyonce.Owner) (*place, error) {
+	r := s.route(owner.Key, true)
+	if r.old != nil {
+		theirs, err := s.ask(ctx, true, func(ctx context.Context) (bool, error) { return s.owned(ctx, r.old, owner) })
+		if theirs {
+			return r.old, nil
+		}
+		if err != nil {
+			if theirs, _ := s.owned(ctx, r.home, owner); !theirs {
+				return nil, known(err)
+			}
+		}
+	}
+	if r.home.Store == nil {
+		return nil, r.home.elsewhere(owner.Key)
+	}
+	return r.home, nil
+}
+
+// owned tells whether the key's record at one home is the owner's.
+func (s *Store) owned(ctx context.Context, p *place, owner onlyonce.Owner) (bool, error) {
+	if p.Store == nil {
+		return false, p.elsewhere(owner.Key)
+	}
+	rec, found, err := s.read(ctx, p, owner.Key)
+	return found && rec.Owner() == owner, err
 }
 
 // read is Get at one home. A marker is no record; one of a map that this process
@@ -185,7 +243,7 @@ func (s *Store) read(ctx context.Context, p *place, key onlyonce.Key) (onlyonce.
 
 // Get reads a record where it is.
 func (s *Store) Get(ctx context.Context, key onlyonce.Key) (onlyonce.Record, bool, error) {
-	p, err := s.locate(ctx, key, false)
+	p, err := s.locate(ctx, key)
 	if err != nil {
 		return onlyonce.Record{}, false, err
 	}

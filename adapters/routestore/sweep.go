@@ -2,7 +2,6 @@ package routestore
 
 import (
 	"context"
-	"errors"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -40,7 +39,7 @@ func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.
 		return sum, nil
 	}
 	sum.Busy = busy == len(s.local)
-	return sum, errors.Join(errs...)
+	return sum, together(len(s.local), errs...)
 }
 
 func (s *Store) sweepAt(ctx context.Context, p *place, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
