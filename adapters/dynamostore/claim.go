@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -84,6 +85,12 @@ func (c *claiming) try(ctx context.Context) (onlyonce.Claim, bool, error) {
 	if !j.write {
 		return c.store.told(ctx, c.op, j)
 	}
+	if taken, err := c.resourceTaken(ctx, j); taken || err != nil {
+		if err != nil {
+			return onlyonce.Claim{}, false, err
+		}
+		return c.meetHolder(ctx, j)
+	}
 	w, claim, err := c.own(ctx, j)
 	if err != nil {
 		return onlyonce.Claim{}, false, err
@@ -145,7 +152,8 @@ func (j judged) remaining() time.Duration {
 func (s *Store) told(ctx context.Context, op string, j judged) (onlyonce.Claim, bool, error) {
 	rec, err := s.answered(ctx, j.row)
 	if errors.Is(err, errPartMissing) {
-		return onlyonce.Claim{}, false, &onlyonce.Error{Code: onlyonce.CodeConflict, Op: op, Hint: "the answer has just expired", Err: err}
+		expired := &onlyonce.Error{Code: onlyonce.CodeConflict, Op: op, Hint: "the answer has just expired", Err: err}
+		return onlyonce.Claim{}, false, cmp.Or(s.incomplete(ctx, op, j.row), error(expired))
 	}
 	if err != nil {
 		return onlyonce.Claim{}, false, err
@@ -206,6 +214,17 @@ func claimed(req onlyonce.ClaimRequest, j judged) row {
 	next.keep, next.turn, next.steps = old.keep, old.turn, old.steps
 	next.due = max(next.due, old.due) // a turn that was given has put the next one off
 	return next
+}
+
+// resourceTaken looks who holds the resource before the steps of a life that is over are
+// put aside for nothing: a sweep would count them twice. Of any other claim the write
+// tells.
+func (c *claiming) resourceTaken(ctx context.Context, j judged) (bool, error) {
+	if j.resource == "" || j.verdict != onlyonce.Won || len(j.row.steps) == 0 {
+		return false, nil
+	}
+	h, held, err := c.store.holderOf(ctx, c.op, c.req.Key.Scope, j.resource)
+	return held && h.row.Key != c.req.Key && !c.store.holdsNothing(h), err
 }
 
 // meetHolder decides a claim whose resource another key holds. The key's own row is

@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"regexp"
 	"time"
@@ -14,6 +15,9 @@ import (
 
 // DefaultTable is the table's name where none is given.
 const DefaultTable = "onlyonce"
+
+// DefaultMaxClockSkew is by how much clocks may differ where nothing is said.
+const DefaultMaxClockSkew = 5 * time.Minute
 
 // Config configures a Store. The zero value is the careful choice.
 type Config struct {
@@ -27,9 +31,19 @@ type Config struct {
 	// servers without time to live; by default DynamoDB deletes by itself, and
 	// Open insists that it is told to.
 	SweepExpired bool
-	// Now is the process's clock, for retention and turns; its monotonic part
-	// is what leases are watched by. nil means time.Now. A clock without a
-	// monotonic part, as in tests, must never be set back or forward.
+	// MaxClockSkew is by how much the clocks of any two processes that use the
+	// table may differ. It is added to the age of a step's first send, so that
+	// nothing is sent again past what a provider remembers: what remembers its keys
+	// for no longer is never sent to again. Default 5 minutes; negative: none,
+	// for a single process.
+	MaxClockSkew time.Duration
+	// Logger is told of items that are damaged, or not of this store's making,
+	// which List, Sweep and Due pass over. Default slog.Default().
+	Logger *slog.Logger
+	// Now is the process's clock, for retention, turns and the age of sends; its
+	// monotonic part is what leases and sends are watched by. nil means time.Now. A
+	// clock without a monotonic part, as in tests, must never be set back or
+	// forward.
 	Now func() time.Time
 	// Load are options of the SDK for Open, for credentials above all. Without
 	// any the SDK's usual chain finds them.
@@ -40,6 +54,12 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Table == "" {
 		c.Table = DefaultTable
+	}
+	if c.MaxClockSkew == 0 {
+		c.MaxClockSkew = DefaultMaxClockSkew
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	if c.Now == nil {
 		c.Now = time.Now

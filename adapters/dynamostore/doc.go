@@ -13,9 +13,16 @@
 // DynamoDB has no clock for its callers. A key is taken over by a handle alone that
 // has seen the same claim, not renewed, for a whole lease on its own monotonic clock
 // (onlyonce.Features.Observes); a handle that has just started waits for a lease
-// before it takes anything over. The clocks of the processes decide about
-// retention and the turns of the recoverer: keep them within seconds of each other. One
-// that is ahead by an hour forgets answers an hour early.
+// before it takes anything over. So it is with the sends of steps: that a provider does
+// not find one is proof only when this handle has known of it for long enough by that
+// clock, so a handle that has just met a step asks in vain for a while.
+//
+// The clocks of the processes decide about retention, about the turns of the recoverer,
+// and about how long ago a step was first sent, which bounds sending it again by what the
+// provider remembers. Keep them within seconds of each other: one that is ahead by an
+// hour forgets answers an hour early. Config.MaxClockSkew, by which every first send is
+// taken to be older than clocks say, must not be exceeded: beyond it a send may come
+// later than the provider remembers the first.
 //
 // Transactions of one key run side by side, and the commit decides between them
 // (onlyonce.Features.CommitDecides).
@@ -33,10 +40,14 @@
 //
 // An item has at most 400 KB: values over 8 KiB (of steps: over 1 KiB) are kept in
 // items of their own, written before what refers to them, so that an answer is
-// never too large. A process that crashes in between leaves such items behind, as
-// does a key that is freed for good behind steps with large requests.
-// An operation has room for several hundred steps; one more is refused before it
-// begins.
+// never too large. They go with what refers to them: a kept request when the key is
+// settled, an answer with its record, and large requests and results of steps too, for
+// which their items are written once more when the key is completed. A process that
+// crashes in between leaves such items behind, as does a key that is freed for good
+// behind steps with large requests: nothing reads them, and they have no time to live.
+//
+// An operation has room for about 185 steps with small requests, and for about 100 with
+// requests of 1 KB that stay with the record; one more is refused before it begins.
 //
 // Items that have expired are deleted by DynamoDB itself, by the attribute "ttl", an
 // hour or more after nobody looks at them any longer, those with steps 90 days

@@ -46,6 +46,7 @@ type emulator struct {
 type fault struct {
 	op    string
 	words []string
+	skip  int // so many of them are spared first
 	times int
 	// before: the request is not carried out. status and code are the answer;
 	// without a status the connection is cut.
@@ -133,6 +134,10 @@ func (e *emulator) faultOf(op, body string) *fault {
 		hit := f.times > 0 && f.op == op
 		for _, w := range f.words {
 			hit = hit && strings.Contains(body, w)
+		}
+		if hit && f.skip > 0 {
+			f.skip--
+			continue
 		}
 		if hit {
 			f.times--

@@ -1,8 +1,9 @@
 package dynamostore
 
 import (
+	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -69,7 +70,7 @@ func (r row) encode() (attributes, error) {
 		Scope: r.Key.Scope, Key: r.Key.Value, Operation: r.Operation,
 		Form: v.Form, Secret: v.Secret, Policy: v.Policy, Sum: r.Fingerprint.Sum[:], Parts: r.Fingerprint.Parts,
 		State: string(r.State), Fence: r.Fence, Origin: r.Origin, Attempt: r.Attempt[:], Attempts: r.Attempts,
-		Abandon: uint8(r.Abandon), From: string(r.from), Reason: strings.ToValidUTF8(r.Reason, "\ufffd"),
+		Abandon: uint8(r.Abandon), From: string(r.from), Reason: reasonOf(r.Reason),
 		Resource: r.Resource, Holds: r.Holds, Answer: r.answer, Retention: micros(r.Retention),
 		Created: microsOf(r.CreatedAt), LeaseEnd: microsOf(r.LeaseEnd), Lease: micros(r.lease), ClaimEnd: microsOf(r.claimEnd),
 		Completed: microsOf(r.CompletedAt), Expires: microsOf(r.ExpiresAt), Renewal: r.renewal, Rev: r.rev, Writer: r.writer,
@@ -81,14 +82,18 @@ func (r row) encode() (attributes, error) {
 	return attributevalue.MarshalMap(it)
 }
 
-// decode reads a key's item. No item is a row that was not found.
+// errDamaged is an item that is not of this store's making, or was changed by hand.
+var errDamaged = errors.New("it is not of this store's making, or was changed by hand")
+
+// decode reads a key's item. No item is a row that was not found. The error is
+// errDamaged.
 func decode(item attributes) (row, error) {
 	if len(item) == 0 {
 		return row{}, nil
 	}
 	var it record
 	if err := attributevalue.UnmarshalMap(item, &it); err != nil {
-		return row{}, fmt.Errorf("read item: %w", err)
+		return row{}, fmt.Errorf("read item %s: %w: %w", nameOf(item), errDamaged, err)
 	}
 	r := row{
 		Record: onlyonce.Record{
@@ -105,12 +110,23 @@ func decode(item attributes) (row, error) {
 		lease: fromMicros(it.Lease), renewal: it.Renewal, claimEnd: timeOf(it.ClaimEnd), rev: it.Rev, writer: it.Writer,
 		keep: it.Keep, turn: it.Turn, due: it.Due, answer: it.Answer, steps: it.Steps,
 	}
-	if len(it.Sum) != len(r.Fingerprint.Sum) || len(it.Attempt) != len(r.Attempt) || r.State == "" {
-		return row{}, fmt.Errorf("read item %s: it is not of this store's making", it.PK)
+	broken := func(v *value) bool { return v.Parts <= 0 || v.Size <= 0 }
+	if len(it.Sum) != len(r.Fingerprint.Sum) || len(it.Attempt) != len(r.Attempt) || r.State == "" ||
+		it.PK != keyPartition(r.Key.Digest()) || slices.ContainsFunc(r.values(), broken) {
+		return row{}, fmt.Errorf("read item %s: %w", nameOf(item), errDamaged)
 	}
 	copy(r.Fingerprint.Sum[:], it.Sum)
 	copy(r.Attempt[:], it.Attempt)
 	return r, nil
+}
+
+// nameOf is an item's partition, for messages.
+func nameOf(item attributes) string {
+	pk, _ := item["pk"].(*types.AttributeValueMemberS)
+	if pk == nil {
+		return "?"
+	}
+	return pk.Value
 }
 
 // text is a string attribute.

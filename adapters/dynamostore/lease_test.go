@@ -232,6 +232,32 @@ func TestHolderDeletedByTimeToLive(t *testing.T) {
 	}
 }
 
+// X2: an expired key that may not begin anew, since another holds its resource, keeps
+// its steps once.
+func TestStepsBehindATakenResource(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s, tb := migrated(t, dynamostore.Config{Now: c.Now})
+	first := stepsOf("first")
+	o := owner(t, s, first)
+	held, err := s.BeginStep(t.Context(), o, intent("s"))
+	hold(t, held, err)
+	complete(t, s, o, "x")
+	c.advance(91 * 24 * time.Hour)
+	second := owner(t, s, on("order/1", "second"))
+	anew := again(first)
+	anew.Resource = "order/1"
+	want(t, s, anew, onlyonce.ResourceBusy)
+	if n := len(tb.items(t, "life#")); n != 0 {
+		t.Errorf("the steps were put aside %d times", n)
+	}
+	complete(t, s, second, "x")
+	want(t, s, anew, onlyonce.Won)
+	if n := len(tb.items(t, "life#")); n != 1 {
+		t.Errorf("the steps were put aside %d times, want once", n)
+	}
+}
+
 // C12: the same holds of a transaction that goes on with a key which has a resource.
 func TestAtomicBehindAnExpiredHolder(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,8 @@ import (
 // doubt or in progress is found by the index, which lags by less than a second as a
 // rule, and read again with strong consistency. Any other list reads through the
 // table, a page of its own making at a time: dear where the table is large. Records
-// that come and go between pages may be missed or seen.
+// that come and go between pages may be missed or seen. Config.Logger is told of one
+// that cannot be read, and is passed over.
 func (s *Store) List(ctx context.Context, filter onlyonce.ListFilter) (onlyonce.ListPage, error) {
 	byIndex := filter.State == onlyonce.InDoubt || filter.State == onlyonce.InProgress
 	after, err := parseCursor(filter.After, byIndex)
@@ -96,7 +97,7 @@ func (l *listing) add(ctx context.Context, r row, place string) (full bool, err 
 	}
 	rec, err := l.store.answered(ctx, r)
 	if errors.Is(err, errPartMissing) {
-		return false, nil // it has just gone
+		return false, l.pass(ctx, l.store.incomplete(ctx, opList, r))
 	}
 	if err != nil {
 		return false, err
@@ -106,6 +107,15 @@ func (l *listing) add(ctx context.Context, r row, place string) (full bool, err 
 }
 
 const opList = "list keys"
+
+// pass passes over what is damaged: the row is then not found.
+func (l *listing) pass(ctx context.Context, err error) error {
+	if !errors.Is(err, errDamaged) {
+		return err
+	}
+	l.store.damaged(ctx, opList, err)
+	return nil
+}
 
 // open lists by the index, one part after the other.
 func (l *listing) open(ctx context.Context, after cursor) error {
@@ -135,7 +145,7 @@ func (l *listing) open(ctx context.Context, after cursor) error {
 func (l *listing) candidates(ctx context.Context, found []candidate) (bool, error) {
 	for _, c := range found {
 		r, err := l.store.loadCandidate(ctx, opList, c)
-		if err != nil {
+		if err = l.pass(ctx, err); err != nil {
 			return false, err
 		}
 		place := fmt.Sprintf("%s.%d", strings.TrimPrefix(c.partition, "key#"), c.at)
@@ -163,7 +173,7 @@ func (l *listing) all(ctx context.Context, after cursor) error {
 		}
 		for _, item := range out.Items {
 			r, err := decoded(opList, item)
-			if err != nil {
+			if err = l.pass(ctx, err); err != nil {
 				return err
 			}
 			d := r.Key.Digest()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,34 +16,25 @@ import (
 // conditional write: of several recoverers each turn goes to one. The lease of one in
 // progress must have been watched by this handle. A crash behind it, or an error,
 // costs turns, not keys: the next ones come after their pause.
+//
+// Config.Logger is told of a key whose row, or what is kept of its request, cannot be
+// read. Where no other is given, that is the error, each time.
 func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
-	const op = "give turns"
-	if req.Limit <= 0 {
-		return nil, configError("DueRequest.Limit", "must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return nil, err
 	}
-	until := microsOf(s.now()) - micros(req.Grace)
-	found, err := s.look(ctx, looking{op: op, by: &s.due, until: until, limit: max(req.Limit, 100)})
+	g := giving{store: s, req: req, until: microsOf(s.now()) - micros(req.Grace)}
+	rows, err := g.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var rows []row
-	for _, c := range found {
-		r, err := s.loadCandidate(ctx, op, c)
-		if err != nil {
-			return nil, err
-		}
-		if s.isDue(r, req, until) {
-			rows = append(rows, r)
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.due, b.due) })
 	var given []onlyonce.Due
 	for _, r := range rows {
 		if len(given) == req.Limit {
 			break
 		}
-		d, ok, err := s.giveTurn(ctx, op, r, req)
-		if err != nil && len(given) == 0 {
+		d, ok, err := g.turn(ctx, r)
+		if err = g.pass(ctx, err); err != nil && len(given) == 0 {
 			return nil, err
 		}
 		if err != nil {
@@ -52,14 +44,59 @@ func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Du
 			given = append(given, d)
 		}
 	}
+	if len(given) == 0 {
+		return nil, g.damaged
+	}
 	return given, nil
+}
+
+const opDue = "give turns"
+
+// giving is a Due on its way.
+type giving struct {
+	store *Store
+	req   onlyonce.DueRequest
+	until int64
+	// damaged is what could not be read of keys that were passed over.
+	damaged error
+}
+
+// pass passes over what is damaged.
+func (g *giving) pass(ctx context.Context, err error) error {
+	if !errors.Is(err, errDamaged) {
+		return err
+	}
+	g.store.damaged(ctx, opDue, err)
+	g.damaged = errors.Join(g.damaged, err)
+	return nil
+}
+
+// look finds the rows whose turn has come, those longest due first.
+func (g *giving) look(ctx context.Context) ([]row, error) {
+	s := g.store
+	found, err := s.look(ctx, looking{op: opDue, by: &s.due, until: g.until, limit: max(g.req.Limit, 100)})
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	for _, c := range found {
+		r, err := s.loadCandidate(ctx, opDue, c)
+		if err = g.pass(ctx, err); err != nil {
+			return nil, err
+		}
+		if s.isDue(r, g.req, g.until) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.due, b.due) })
+	return rows, nil
 }
 
 // loadCandidate reads the row that the index speaks of.
 func (s *Store) loadCandidate(ctx context.Context, op string, c candidate) (row, error) {
 	d, ok := c.digest()
 	if !ok {
-		return row{}, nil
+		return row{}, fmt.Errorf("read item %s: %w", c.partition, errDamaged)
 	}
 	return s.loadDigest(ctx, op, d)
 }
@@ -85,19 +122,20 @@ func (s *Store) isDue(r row, req onlyonce.DueRequest, until int64) bool {
 	}
 }
 
-// giveTurn puts the row's next turn off; false if somebody else was there first.
-func (s *Store) giveTurn(ctx context.Context, op string, old row, req onlyonce.DueRequest) (onlyonce.Due, bool, error) {
+// turn puts the row's next turn off; false if somebody else was there first.
+func (g *giving) turn(ctx context.Context, old row) (onlyonce.Due, bool, error) {
+	s := g.store
 	keep, err := s.fetch(ctx, old.Key, old.keep)
 	if errors.Is(err, errPartMissing) {
-		return onlyonce.Due{}, false, nil // it has just been settled
+		return onlyonce.Due{}, false, s.incomplete(ctx, opDue, old)
 	}
 	if err != nil {
 		return onlyonce.Due{}, false, err
 	}
 	next := old
 	next.turn++
-	next.due = microsOf(s.now()) + micros(req.Until(next.turn))
-	done, _, err := s.apply(ctx, write{op: op, old: old, next: next}, nil)
+	next.due = microsOf(s.now()) + micros(g.req.Until(next.turn))
+	done, _, err := s.apply(ctx, write{op: opDue, old: old, next: next}, nil)
 	if err != nil || !done {
 		return onlyonce.Due{}, false, err
 	}
@@ -116,6 +154,9 @@ func (s *Store) Kept(ctx context.Context, key onlyonce.Key) ([]byte, bool, error
 		keep, err := s.fetch(ctx, key, r.keep)
 		if !errors.Is(err, errPartMissing) {
 			return keep, err == nil, err
+		}
+		if err := s.incomplete(ctx, op, r); err != nil {
+			return nil, false, err
 		}
 	}
 	return nil, false, conflict(op, errPartMissing)

@@ -141,8 +141,19 @@ func (r row) values() []*value {
 	if r.answer != nil {
 		all = append(all, r.answer.Header, r.answer.Body)
 	}
+	return append(apart(all), r.stepValues()...)
+}
+
+// stepValues are those of its steps.
+func (r row) stepValues() []*value {
+	var all []*value
 	for _, s := range r.steps {
 		all = append(all, s.Request, s.Result)
 	}
+	return apart(all)
+}
+
+// apart are the values that are in items of their own.
+func apart(all []*value) []*value {
 	return slices.DeleteFunc(all, func(v *value) bool { return v == nil || v.ID == "" })
 }

@@ -2,6 +2,8 @@ package dynamostore
 
 import (
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +87,36 @@ func TestWhatTheItemTellsDynamoDB(t *testing.T) {
 			rt.Errorf("may be deleted at %d, expires %v", r.ttl(), r.ExpiresAt)
 		}
 	})
+}
+
+// C4, T1: the longest durations are cut to what an item can hold, never turned round.
+func TestLongestDurations(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64 - 1000} {
+		if got := whole(d); got <= 0 || d-got > time.Microsecond {
+			t.Errorf("%d ns became %d", d, got)
+		}
+	}
+	for _, us := range []int64{math.MaxInt64, math.MinInt64} {
+		if d := fromMicros(us); (d > 0) != (us > 0) || d.Abs() < 290*365*24*time.Hour {
+			t.Errorf("%d microseconds became %v", us, d)
+		}
+	}
+	if got := whole(1001); got != 2*time.Microsecond {
+		t.Errorf("1001 ns became %v", got)
+	}
+}
+
+// A reason never takes the room of an item, and is not cut within a character.
+func TestReasonIsCut(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]int{
+		"short": 5, strings.Repeat("r", 500<<10): maxReason, "a" + strings.Repeat("я", maxReason): maxReason - 1,
+	} {
+		if got := reasonOf(reason); len(got) != want || !strings.HasPrefix(reason, got) {
+			t.Errorf("%d bytes became %d, want %d", len(reason), len(got), want)
+		}
+	}
 }
 
 // What a handle remembers is bounded, and forgotten when it is not in progress.

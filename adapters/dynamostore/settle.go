@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -53,9 +54,11 @@ func (s *Store) move(ctx context.Context, op string, key onlyonce.Key, fn func(o
 // of the answer that stands. A crash leaves the key as it was, or completed.
 func (s *Store) Complete(ctx context.Context, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
 	c := completing{store: s, owner: owner, answer: answer}
-	err := s.change(ctx, "complete key", owner.Key, c.decide)
+	err := s.change(ctx, opComplete, owner.Key, c.decide)
 	return c.end(ctx, err)
 }
+
+const opComplete = "complete key"
 
 // standingAnswer is what was settled of the owner's key before.
 func standingAnswer(old row, owner onlyonce.Owner) onlyonce.Settled {
@@ -148,7 +151,7 @@ func (s *Store) freed(r row, reason string) row {
 	return r
 }
 
-// Park puts the key in doubt; what it holds and keeps stays. With LeaseOver it parks
+// Park puts the key in doubt; what it holds and keeps stays, and 4 KB of the reason. With LeaseOver it parks
 // somebody else's attempt, whose lease this handle must have watched for all of its
 // length.
 func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, error) {
@@ -168,4 +171,17 @@ func (s *Store) Park(ctx context.Context, park onlyonce.ParkRequest) (bool, erro
 func parked(r row, reason string) row {
 	r.State, r.Reason = onlyonce.InDoubt, reason
 	return r
+}
+
+// maxReason is how much of a reason is kept, in bytes.
+const maxReason = 4 << 10
+
+// reasonOf is a reason as an item has it: the rest of a long one is cut off, so that
+// there is room for it in any item.
+func reasonOf(reason string) string {
+	reason = valid(reason)
+	if len(reason) <= maxReason {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:maxReason], "") // no half of a character
 }

@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -124,7 +125,8 @@ func (s *Store) begin(old row, owner onlyonce.Owner, intent onlyonce.Intent) (ne
 	st := &next.steps[at]
 	switch {
 	case st.state() == onlyonce.StepBegun && intent.Epoch == st.Epoch:
-		st.Within = max(within, st.Sent+st.Within-now) // an earlier send may still leave
+		left := st.Within - s.idle(old, *st).Microseconds()
+		st.Within = max(within, left) // an earlier send may still leave
 		st.Sends++
 		st.Sent, st.Changed = now, now
 		return next, false, true
@@ -170,8 +172,10 @@ func (s *Store) EndStep(ctx context.Context, owner onlyonce.Owner, end onlyonce.
 	return held && err == nil, err
 }
 
-// Steps lists the steps of the key's present life, in order of beginning, with
-// strong consistency; ages are by this process's clock.
+// Steps lists the steps of the key's present life, in order of beginning, with strong
+// consistency. Idle is how long this handle has known of the last send; Age is by the
+// clocks of processes, and Config.MaxClockSkew more. Of a completed key Idle is by these
+// clocks, and as much less.
 func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRecord, error) {
 	const op = "read steps"
 	r, err := s.load(ctx, op, key)
@@ -181,18 +185,19 @@ func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRec
 	now := s.now()
 	var records []onlyonce.StepRecord
 	for _, st := range r.steps {
+		idle := s.idle(r, st)
 		rec := onlyonce.StepRecord{
 			Intent: onlyonce.Intent{
 				Name: st.Name, Occurrence: st.Occurrence, Provider: st.Provider, Epoch: st.Epoch,
 				DerivedKey: st.DerivedKey, Reference: st.Reference, SendWithin: fromMicros(st.Within),
 			},
-			State: st.state(), Sends: st.Sends, Age: now.Sub(timeOf(st.Begun)), Idle: now.Sub(timeOf(st.Sent)),
+			State: st.state(), Sends: st.Sends, Age: s.age(st, idle, now), Idle: idle,
 		}
 		if rec.Request, err = s.fetch(ctx, key, st.Request); err == nil {
 			rec.Result, err = s.fetch(ctx, key, st.Result)
 		}
 		if errors.Is(err, errPartMissing) {
-			err = &onlyonce.Error{Code: onlyonce.CodeConflict, Op: op, Hint: "the key's life has just changed", Err: err}
+			err = cmp.Or(s.incomplete(ctx, op, r), error(&onlyonce.Error{Code: onlyonce.CodeConflict, Op: op, Hint: "the key's life has just changed", Err: err}))
 		}
 		if err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -25,12 +26,16 @@ type Store struct {
 	clock  func() time.Time
 	watch  *watch.Watch
 	sweeps bool // deletes what has expired
+	// sends watches the last sends of steps, skew is what clocks may differ by.
+	sends  *watch.Watch
+	skew   time.Duration
 	sweep  scout
 	due    scout
 	read   reader
 	recent recent
 	// audits orders the entries that this handle makes in one microsecond.
 	audits atomic.Int64
+	log    *slog.Logger
 	close  func()
 }
 
@@ -56,6 +61,7 @@ func New(client *dynamodb.Client, cfg Config) (*Store, error) {
 	cfg = cfg.WithDefaults()
 	return &Store{
 		client: client, table: cfg.Table, clock: cfg.Now, watch: watch.New(cfg.Now, 0),
+		sends: watch.New(cfg.Now, 0), skew: max(0, cfg.MaxClockSkew), log: cfg.Logger,
 		sweeps: cfg.SweepExpired, close: func() {},
 	}, nil
 }
@@ -143,8 +149,15 @@ func (s *Store) Close() error {
 // Client is the store's client, for business reads.
 func (s *Store) Client() *dynamodb.Client { return s.client }
 
-// Features says what the store promises: durable in one region, leases by
-// watching, one of several transactions of a key by its commit.
+// damaged reports an item that cannot be read, and is passed over for that.
+func (s *Store) damaged(ctx context.Context, op string, err error) {
+	s.log.ErrorContext(ctx, "dynamostore: an item is passed over: repair or delete it", slog.String("op", op), slog.Any("error", err))
+}
+
+// Features says what the store promises: durable in one region, leases and the
+// idleness of sends by watching, one of several transactions of a key by its commit.
+// Clocks of processes decide about retention, turns, and, with Config.MaxClockSkew to
+// spare, the age of sends.
 func (s *Store) Features() onlyonce.Features {
 	return onlyonce.Features{
 		Name: "dynamodb", Durable: true, Transactions: true, Steps: true, Resources: true, Recovery: true,

@@ -12,10 +12,15 @@ import (
 	"github.com/onlyonce-go/onlyonce/storetest"
 )
 
+// oneClock is for handles that share a clock: ages are told as they are.
+func oneClock(now func() time.Time) dynamostore.Config {
+	return dynamostore.Config{Now: now, MaxClockSkew: -1}
+}
+
 // twoHandles opens the same fresh table by two clients.
 func twoHandles(t *testing.T, now func() time.Time) storetest.Instance {
 	t.Helper()
-	cfg := dynamostore.Config{Now: now}
+	cfg := oneClock(now)
 	s, tb := migrated(t, cfg)
 	return storetest.Instance{Store: s, Another: tb.open(t, cfg)}
 }
@@ -34,7 +39,7 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	storetest.RunModel(t, storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
 		t.Helper()
-		s, _ := migrated(t, dynamostore.Config{Now: now})
+		s, _ := migrated(t, oneClock(now))
 		return storetest.Instance{Store: s}
 	}}, func(now func() time.Time) onlyonce.Store {
 		m, err := memstore.New(memstore.Config{SingleProcess: true, Now: now})
@@ -55,7 +60,7 @@ func TestTx(t *testing.T) {
 	storetest.RunTx(t, storetest.TxBackend[*dynamostore.Tx]{
 		Open: func(t *testing.T, now func() time.Time) storetest.Instance {
 			t.Helper()
-			cfg := dynamostore.Config{Now: now}
+			cfg := oneClock(now)
 			s, tb := migrated(t, cfg)
 			tb.addBusiness(t)
 			other := tb.open(t, cfg)

@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,10 +24,11 @@ import (
 // Config.SweepExpired it is deleted here, by reading a part of the table.
 //
 // Sweepers do not exclude each other: each decision is a conditional write, so that
-// several only do the same work twice. A crash leaves what is not yet done.
+// several only do the same work twice. A crash leaves what is not yet done. Config.Logger
+// is told of an item that cannot be read, and is passed over.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
-	if req.Limit <= 0 {
-		return onlyonce.SweepResult{}, configError("SweepRequest.Limit", "must be positive, got %d", req.Limit)
+	if err := req.Validate(); err != nil {
+		return onlyonce.SweepResult{}, err
 	}
 	b := batch{store: s, req: req, now: s.now()}
 	err := b.abandoned(ctx)
@@ -56,6 +58,10 @@ func (b *batch) abandoned(ctx context.Context) error {
 	}
 	for _, c := range found {
 		r, err := s.loadCandidate(ctx, opSweep, c)
+		if errors.Is(err, errDamaged) {
+			s.damaged(ctx, opSweep, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -116,7 +122,12 @@ func (b *batch) scan(ctx context.Context) error {
 			return err
 		}
 		for _, item := range out.Items {
-			if err := b.item(ctx, item); err != nil {
+			err := b.item(ctx, item)
+			if errors.Is(err, errDamaged) {
+				b.store.damaged(ctx, opSweep, err)
+				continue
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -232,7 +243,7 @@ func (s *Store) putLife(ctx context.Context, op string, l life) error {
 func (b *batch) deadSteps(ctx context.Context, item attributes) error {
 	var l life
 	if err := attributevalue.UnmarshalMap(item, &l); err != nil {
-		return &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: opSweep, Err: err}
+		return fmt.Errorf("read item %s: %w: %w", nameOf(item), errDamaged, err)
 	}
 	all := len(l.Steps)
 	var gone []*value

@@ -65,17 +65,36 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if s.sweeps {
 		return s.Check(ctx)
 	}
-	on, err := s.livesByTime(ctx)
-	if err == nil && !on {
-		_, err = call(ctx, writing(op), s.client.UpdateTimeToLive, &dynamodb.UpdateTimeToLiveInput{
-			TableName:               &s.table,
-			TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("ttl"), Enabled: aws.Bool(true)},
-		})
-	}
-	if err != nil {
+	if err := s.liveByTime(ctx); err != nil {
 		return err
 	}
 	return s.Check(ctx)
+}
+
+// liveByTime has DynamoDB delete what has expired, and waits until it says so. Where
+// somebody else has turned that on meanwhile, doing it again is refused, and what it says
+// then counts.
+func (s *Store) liveByTime(ctx context.Context) error {
+	if on, err := s.livesByTime(ctx); on || err != nil {
+		return err
+	}
+	const op = "turn time to live on"
+	_, refused := call(ctx, writing(op), s.client.UpdateTimeToLive, &dynamodb.UpdateTimeToLiveInput{
+		TableName:               &s.table,
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("ttl"), Enabled: aws.Bool(true)},
+	})
+	if refused != nil && codeOf(refused) != codeInvalid {
+		return refused
+	}
+	for try := range maxTries {
+		if on, err := s.livesByTime(ctx); on || err != nil {
+			return err
+		}
+		if err := pause(ctx, op, try); err != nil {
+			return err
+		}
+	}
+	return refused
 }
 
 // Check makes sure that the table has the keys and the index of this store and, unless

@@ -1,9 +1,14 @@
 package dynamostore_test
 
 import (
+	"bytes"
+	"encoding/pem"
 	"errors"
+	"io"
+	"log"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -140,7 +145,8 @@ func TestTimeToLiveIsTurnedOn(t *testing.T) {
 		t.Errorf("another attribute: %v", err)
 	}
 	status(1, ttlStatus("DISABLED", ""))
-	status(1, ttlStatus("ENABLING", "ttl"))
+	status(3, ttlStatus("DISABLED", "")) // it takes a while to say so
+	status(2, ttlStatus("ENABLING", "ttl"))
 	tb.add(fault{op: "UpdateTimeToLive", words: []string{`"ttl"`, "true"}, times: 1, before: true, status: http.StatusOK, answer: map[string]any{}})
 	if err := s.Migrate(t.Context()); err != nil || tb.pending() != 0 {
 		t.Errorf("migrate: %v, %d calls are missing", err, tb.pending())
@@ -148,6 +154,49 @@ func TestTimeToLiveIsTurnedOn(t *testing.T) {
 	status(2, ttlStatus("ENABLED", "ttl"))
 	if err := s.Migrate(t.Context()); err != nil || tb.pending() != 0 {
 		t.Errorf("migrate again: %v, %d calls are missing", err, tb.pending())
+	}
+}
+
+// Of two that migrate at once the second is told that time to live is on already; what
+// it finds then counts.
+func TestTimeToLiveWasTurnedOnBySomebodyElse(t *testing.T) {
+	t.Parallel()
+	for found, ok := range map[string]bool{"ENABLING": true, "DISABLED": false} {
+		_, tb := migrated(t, dynamostore.Config{})
+		s, err := dynamostore.New(tb.connect(t), dynamostore.Config{Table: tb.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status := func(times int, status string) {
+			tb.add(fault{op: "DescribeTimeToLive", times: times, before: true, status: http.StatusOK, answer: ttlStatus(status, "ttl")})
+		}
+		status(2, "DISABLED")
+		status(100, found)
+		tb.add(fault{op: "UpdateTimeToLive", times: 1, before: true, status: http.StatusBadRequest, answer: apiError("ValidationException", "TimeToLive is already enabled")})
+		if err := s.Migrate(t.Context()); (err == nil) != ok || (!ok && !strings.Contains(err.Error(), "already enabled")) {
+			t.Errorf("%s: %v", found, err)
+		}
+	}
+}
+
+// A bundle of certificates, as AWS_CA_BUNDLE names one, goes with the connections that
+// Open makes.
+func TestOpenWithCertificates(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	url := "dynamodb://table?region=eu-central-1&endpoint=" + server.URL
+	for trusted, load := range map[bool][]func(*config.LoadOptions) error{
+		true: append(static(), config.WithCustomCABundle(bytes.NewReader(bundle))), false: static(),
+	} {
+		// The server answers nothing of use; that it is asked shows that it is trusted.
+		_, err := dynamostore.Open(t.Context(), url, dynamostore.Config{Load: load})
+		if onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable || strings.Contains(err.Error(), "certificate") == trusted {
+			t.Errorf("trusted %v: %v", trusted, err)
+		}
 	}
 }
 

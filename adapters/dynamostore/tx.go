@@ -58,13 +58,18 @@ func (t *Tx) Append(items ...types.TransactWriteItem) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
-		return &onlyonce.Error{Code: onlyonce.CodeTxEnded, Op: "add write", Hint: "write before the transaction's function returns"}
+		return t.hasEnded("add write")
 	}
 	if len(t.items)+len(items) > maxWrites {
 		return configError("transaction", "has room for %d writes, got %d: write fewer", maxWrites, len(t.items)+len(items))
 	}
 	t.items = append(t.items, items...)
 	return nil
+}
+
+// hasEnded is the error of what comes when the transaction's function has returned.
+func (t *Tx) hasEnded(op string) error {
+	return &onlyonce.Error{Code: onlyonce.CodeTxEnded, Op: op, Hint: "write before the transaction's function returns"}
 }
 
 // end gives what was collected; nothing is added any more.
@@ -247,31 +252,47 @@ type txCompletion struct {
 }
 
 // CompleteTx completes the owner's key with the caller's own transaction, which must
-// be one of Do. When Held is false, or an error is returned, the caller must return
-// an error from there. Of several completions of one key in a transaction the first
-// stands.
+// be one of Do; onlyonce.ErrTxEnded means that its function has returned. When Held is
+// false, or an error is returned, the caller must return an error from there:
+// Settled.Earlier tells that an earlier transaction of this owner has completed the
+// key, so that what this one writes is there already. Of several completions of one key
+// in a transaction the first stands.
 func (s *Store) CompleteTx(ctx context.Context, tx *Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
-	const op = "complete key"
 	if !tx.own || tx.store != s {
 		return onlyonce.Settled{}, configError("tx", "must be one that Do of this store has begun")
 	}
-	c := &txCompletion{completing: completing{store: s, owner: owner, answer: answer}}
-	var err error
-	if c.old, err = s.load(ctx, op, owner.Key); err != nil {
+	old, err := s.load(ctx, opComplete, owner.Key)
+	if err != nil {
 		return onlyonce.Settled{}, err
 	}
-	if w, err := c.decide(ctx, c.old); err != nil || w == nil {
+	if before := standingAnswer(old, owner); before.Held {
+		return onlyonce.Settled{Earlier: true, ExpiresAt: before.ExpiresAt}, nil
+	}
+	c := &txCompletion{completing: completing{store: s, owner: owner, answer: answer}, old: old}
+	if w, err := c.decide(ctx, old); err != nil || w == nil {
 		return c.end(ctx, err)
 	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	at := slices.IndexFunc(tx.completions, func(before *txCompletion) bool { return before.owner.Key == owner.Key })
-	if at >= 0 {
+	settled, used, err := tx.complete(c)
+	if !used {
 		s.dropAnswer(ctx, owner.Key, c.stored)
-		return tx.completions[at].settled, nil
 	}
-	tx.completions = append(tx.completions, c)
-	return c.settled, nil
+	return settled, err
+}
+
+// complete adds a completion, unless the key has one already or the transaction has
+// ended.
+func (t *Tx) complete(c *txCompletion) (settled onlyonce.Settled, used bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return onlyonce.Settled{}, false, t.hasEnded(opComplete)
+	}
+	at := slices.IndexFunc(t.completions, func(before *txCompletion) bool { return before.owner.Key == c.owner.Key })
+	if at >= 0 {
+		return t.completions[at].settled, false, nil
+	}
+	t.completions = append(t.completions, c)
+	return c.settled, true, nil
 }
 
 // Do runs fn as a transaction of the caller's own and sends what it has collected,
@@ -279,7 +300,8 @@ func (s *Store) CompleteTx(ctx context.Context, tx *Tx, owner onlyonce.Owner, an
 // a key that CompleteTx was to complete has been taken over or settled meanwhile, or
 // when other transactions were in the way each time it was sent; *RefusedError when a
 // condition of the caller's did not hold; ErrUncertain when nobody knows. Then all of
-// it must be repeated.
+// it must be repeated: CompleteTx tells whether it has happened. Without a completion
+// nothing does, and what is not safe to write twice needs a condition.
 func (s *Store) Do(ctx context.Context, fn func(tx *Tx) error) error {
 	tx := &Tx{store: s, own: true}
 	defer tx.end() // also when fn panics
@@ -302,7 +324,7 @@ const opCommit = "commit transaction"
 // changed that is still its owner's: a lease was renewed.
 func (s *Store) commit(ctx context.Context, with []types.TransactWriteItem, completions []*txCompletion) error {
 	for try := range maxTries {
-		t := transaction{op: opCommit, try: try, with: with}
+		t := transaction{op: opCommit, with: with}
 		var writes []write
 		for _, c := range completions {
 			w, err := c.again(ctx)
@@ -313,7 +335,7 @@ func (s *Store) commit(ctx context.Context, with []types.TransactWriteItem, comp
 			if err != nil {
 				return &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: opCommit, Err: err}
 			}
-			t.attempt, t.ours, writes = c.owner.Attempt, append(t.ours, ours), append(writes, w)
+			t.ours, writes = append(t.ours, ours), append(writes, w)
 		}
 		_, err := s.transact(ctx, t)
 		if err == nil {

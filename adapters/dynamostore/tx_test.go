@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -205,8 +206,81 @@ func TestMisuseOfATransaction(t *testing.T) {
 			t.Errorf("%s in a transaction: %v", name, err)
 		}
 	}
-	if err := s.Do(t.Context(), func(*dynamostore.Tx) error { return nil }); err != nil {
+	if err := s.Do(t.Context(), func(tx *dynamostore.Tx) error { kept = tx; return nil }); err != nil {
 		t.Errorf("an empty transaction: %v", err)
+	}
+	if settled, err := s.CompleteTx(t.Context(), kept, o, onlyonce.Answer{Status: 200, Body: large(20_000)}); !errors.Is(err, onlyonce.ErrTxEnded) || settled.Held {
+		t.Errorf("a completion after the end: %+v, %v", settled, err)
+	}
+	if n := len(tb.items(t, "value#")); n != 0 {
+		t.Errorf("%d parts of an answer that was refused", n)
+	}
+}
+
+// increment adds to a row each time it is carried out.
+func (tb *tables) increment() *types.Update {
+	return &types.Update{
+		TableName: aws.String(tb.business()), Key: map[string]types.AttributeValue{"id": str("balance")},
+		UpdateExpression:          aws.String("ADD amount :n"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":n": &types.AttributeValueMemberN{Value: "1"}},
+	}
+}
+
+// balance is how often increment was carried out.
+func (tb *tables) balance(t *testing.T) string {
+	t.Helper()
+	out, err := tb.connect(t).GetItem(t.Context(), &dynamodb.GetItemInput{
+		TableName: aws.String(tb.business()), Key: map[string]types.AttributeValue{"id": str("balance")}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Item["amount"].(*types.AttributeValueMemberN).Value
+}
+
+// Two transactions that write the same are two: the server's ten minutes are for
+// repeats of one.
+func TestTwoTransactionsThatWriteTheSame(t *testing.T) {
+	t.Parallel()
+	s, tb := withBusiness(t)
+	for range 3 {
+		tb.add(fault{op: "TransactWriteItems", times: 1}) // carried out; the SDK repeats it
+		if err := s.Do(t.Context(), func(tx *dynamostore.Tx) error { return tx.Update(tb.increment()) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := tb.balance(t); got != "3" {
+		t.Errorf("carried out %s times, want 3", got)
+	}
+}
+
+// C10: a caller who repeats a transaction whose commit's reply was lost is told that it
+// is there, and writes nothing again.
+func TestCompleteTxAfterALostCommit(t *testing.T) {
+	t.Parallel()
+	base, tb := withBusiness(t)
+	s := tb.open(t, dynamostore.Config{}, once)
+	o := owner(t, base, request("k"))
+	run := func() (settled onlyonce.Settled, err error) {
+		err = s.Do(t.Context(), func(tx *dynamostore.Tx) error {
+			if settled, err = s.CompleteTx(t.Context(), tx, o, answerOf("done")); err != nil || !settled.Held {
+				return errors.Join(err, errEarlier)
+			}
+			return tx.Update(tb.increment())
+		})
+		return settled, err
+	}
+	tb.add(fault{op: "TransactWriteItems", times: 1})
+	first, err := run()
+	if !errors.Is(err, onlyonce.ErrUncertain) {
+		t.Fatalf("do: %v, want uncertain", err)
+	}
+	want := onlyonce.Settled{Earlier: true, ExpiresAt: first.ExpiresAt}
+	if settled, err := run(); settled != want || !errors.Is(err, errEarlier) {
+		t.Errorf("repeated: %+v, %v; want %+v", settled, err, want)
+	}
+	if got := tb.balance(t); got != "1" {
+		t.Errorf("carried out %s times, want once", got)
 	}
 }
 

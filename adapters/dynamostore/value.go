@@ -69,6 +69,7 @@ func (s *Store) store(ctx context.Context, at placement, data []byte) (*value, e
 		}
 		in := &dynamodb.PutItemInput{TableName: &s.table, Item: item}
 		if _, err := call(ctx, writing("store value"), s.client.PutItem, in); err != nil {
+			s.drop(ctx, at.key, v) // nothing refers to it yet
 			return nil, err
 		}
 	}
@@ -85,7 +86,7 @@ func (s *Store) fetch(ctx context.Context, key onlyonce.Key, v *value) ([]byte, 
 	case v.ID == "":
 		return append([]byte{}, v.Data...), nil
 	}
-	data := make([]byte, 0, v.Size)
+	var data []byte
 	for n := range v.Parts {
 		in := &dynamodb.GetItemInput{
 			TableName: &s.table, Key: primaryKey(keyPartition(key.Digest()), v.partName(n)), ConsistentRead: aws.Bool(true),
@@ -119,6 +120,26 @@ func (s *Store) drop(ctx context.Context, key onlyonce.Key, values ...*value) {
 			in := &dynamodb.DeleteItemInput{TableName: &s.table, Key: primaryKey(keyPartition(key.Digest()), v.partName(n))}
 			if _, err := call(ctx, writing("delete value"), s.client.DeleteItem, in); err != nil {
 				break
+			}
+		}
+	}
+}
+
+// expire gives the items of values their time to live. Where that fails they stay
+// behind: nothing depends on it.
+func (s *Store) expire(ctx context.Context, key onlyonce.Key, ttl int64, values []*value) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	for _, v := range values {
+		for n := range v.Parts {
+			in := &dynamodb.UpdateItemInput{
+				TableName: &s.table, Key: primaryKey(keyPartition(key.Digest()), v.partName(n)),
+				ConditionExpression: aws.String("attribute_exists(#pk)"), UpdateExpression: aws.String("SET #ttl = :ttl"),
+				ExpressionAttributeNames:  map[string]string{"#pk": "pk", "#ttl": "ttl"},
+				ExpressionAttributeValues: attributes{":ttl": number(ttl)},
+			}
+			if _, err := call(ctx, writing("let value expire"), s.client.UpdateItem, in); err != nil && codeOf(err) != codeRefused {
+				return
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/adapters/dynamostore"
 )
@@ -135,6 +137,55 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	parts("freed", 0)
 }
 
+// A large request that could be written in part leaves nothing behind.
+func TestPartOfALargeRequest(t *testing.T) {
+	t.Parallel()
+	s, tb := migrated(t, dynamostore.Config{})
+	req := stepsOf("k")
+	req.Keep = large(900_000)
+	tb.add(fault{op: "PutItem", words: []string{"#000001"}, before: true, times: 3, status: http.StatusBadRequest, answer: apiError("AccessDeniedException", "no")})
+	if _, err := s.Claim(t.Context(), req); onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable {
+		t.Errorf("claim: %v", err)
+	}
+	if n := len(tb.items(t, "")); n != 0 {
+		t.Errorf("%d items are left", n)
+	}
+}
+
+// T2: the large requests and results of a completed key's steps go when its record does;
+// not while it may still go on.
+func TestLargeStepsOfACompletedKeyExpire(t *testing.T) {
+	t.Parallel()
+	s, tb := migrated(t, dynamostore.Config{})
+	o := owner(t, s, stepsOf("k"))
+	in := intent("charge")
+	in.Request = large(500_000)
+	held, err := s.BeginStep(t.Context(), o, in)
+	hold(t, held, err)
+	held, err = s.EndStep(t.Context(), o, onlyonce.StepEnd{Name: "charge", State: onlyonce.StepDone, Result: large(5000)})
+	hold(t, held, err)
+	ttls := func() (ttls []string) {
+		t.Helper()
+		for _, item := range tb.items(t, "value#") {
+			if n, ok := item["ttl"].(*types.AttributeValueMemberN); ok {
+				ttls = append(ttls, n.Value)
+			}
+		}
+		return ttls
+	}
+	if got := ttls(); len(got) != 0 {
+		t.Errorf("in progress: %q", got)
+	}
+	complete(t, s, o, "done")
+	at, _ := ttlOf(t, tb)
+	if got, want := ttls(), fmt.Sprint(at.Unix()); len(got) != 3 || got[0] != want || got[1] != want || got[2] != want {
+		t.Errorf("completed: %q, want 3 times %s", got, want)
+	}
+	if steps, err := s.Steps(t.Context(), o.Key); err != nil || len(steps) != 1 || !bytes.Equal(steps[0].Request, in.Request) {
+		t.Errorf("%d steps, %v", len(steps), err)
+	}
+}
+
 // An operation with more steps than an item can hold is told so before the next one
 // begins; what has begun can be ended, and the operation be answered.
 func TestManySteps(t *testing.T) {
@@ -242,6 +293,12 @@ func TestNames(t *testing.T) {
 		if onlyonce.CodeOf(err) != onlyonce.CodeConfig {
 			t.Errorf("%s: %v, want a configuration error", name, err)
 		}
+	}
+	long := strings.Repeat("r", 500<<10)
+	held, err = s.Release(t.Context(), owner(t, s, request("long")), long)
+	hold(t, held, err)
+	if rec, _, err := s.Get(t.Context(), keyOf("long")); err != nil || len(rec.Reason) == 0 || !strings.HasPrefix(long, rec.Reason) {
+		t.Errorf("a reason of %d bytes, %v", len(rec.Reason), err)
 	}
 	held, err = s.Park(t.Context(), onlyonce.ParkRequest{Owner: o, Reason: "said \xff"})
 	hold(t, held, err)

@@ -3,9 +3,6 @@ package dynamostore
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -56,7 +53,7 @@ func (s *Store) load(ctx context.Context, op string, key onlyonce.Key) (row, err
 	r, err := s.loadDigest(ctx, op, key.Digest())
 	if err == nil && r.found && r.Key != key {
 		return row{}, &onlyonce.Error{
-			Code: onlyonce.CodeStoreUnavailable, Op: op,
+			Code: onlyonce.CodeStoreUnavailable, Op: op, Err: errDamaged,
 			Hint: "the item " + key.Operation() + " belongs to another key: the digests of two keys are equal, or the table was changed by hand",
 		}
 	}
@@ -78,6 +75,19 @@ func decoded(op string, item attributes) (row, error) {
 		return row{}, &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: op, Err: err}
 	}
 	return r, nil
+}
+
+// incomplete is the error of a row a value of which is gone; nil when the row has
+// changed meanwhile, which is why.
+func (s *Store) incomplete(ctx context.Context, op string, r row) error {
+	current, err := s.load(ctx, op, r.Key)
+	if err != nil || !current.found || current.writer != r.writer {
+		return err
+	}
+	return &onlyonce.Error{
+		Code: onlyonce.CodeStoreUnavailable, Op: op, Hint: "the table was changed by hand, or restored in part",
+		Err: fmt.Errorf("read item %s: %w: %w", keyPartition(r.Key.Digest()), errDamaged, errPartMissing),
+	}
 }
 
 // decideFunc says what is to become of a row: nil for nothing.
@@ -160,7 +170,7 @@ func (s *Store) blamed(ctx context.Context, c changing, err error) (row, error) 
 func (s *Store) apply(ctx context.Context, w write, with []types.TransactWriteItem) (done bool, current row, err error) {
 	w.next.rev, w.next.writer = w.old.rev+1, newWriter()
 	for try := range conflictTries {
-		item, err := s.send(ctx, w, with, try)
+		item, err := s.send(ctx, w, with)
 		stale, isStale := asStale(err)
 		switch {
 		case err == nil:
@@ -183,15 +193,20 @@ func (s *Store) apply(ctx context.Context, w write, with []types.TransactWriteIt
 // newWriter marks one write, and its repeats.
 func newWriter() string { return rand.Text() }
 
-// standing reads the row that a write has met, unless the server has sent it.
+// standing reads the row that a write has met, unless the server has sent it. Where
+// it cannot be read nobody knows whose it is: the write may have been carried out,
+// and refused when the SDK repeated it.
 func (s *Store) standing(ctx context.Context, w write, item attributes) (bool, row, error) {
 	key := w.key()
 	current, err := decoded(w.op, item)
 	if err == nil && !current.found {
 		current, err = s.load(ctx, w.op, key)
 	}
+	if errors.Is(err, errDamaged) {
+		return false, row{}, err // whatever stands there is not what was to be written
+	}
 	if err != nil {
-		return false, row{}, err
+		return false, row{}, &onlyonce.Error{Code: onlyonce.CodeUncertain, Op: w.op, Hint: "what stands could not be read", Err: err}
 	}
 	if current.found && current.writer == w.next.writer {
 		s.settled(ctx, w)
@@ -215,6 +230,7 @@ func (s *Store) settled(ctx context.Context, w write) {
 		s.recent.note(w.old.Key.Digest(), row{})
 	} else {
 		s.seen(w.next)
+		s.seenSteps(w.next)
 		s.recent.note(w.next.Key.Digest(), w.next)
 	}
 	next := w.next
@@ -226,6 +242,9 @@ func (s *Store) settled(ctx context.Context, w write) {
 	}
 	if w.old.found {
 		s.dropUnused(ctx, w.old, next)
+	}
+	if !w.remove && next.State == onlyonce.Completed {
+		s.expireSteps(ctx, w.next)
 	}
 }
 
@@ -242,13 +261,13 @@ func (s *Store) seen(r row) time.Duration {
 // send sends a write: by itself, or as a transaction when it is of more than one
 // item. Of a write that was refused it gives the item that stood in the way, if the
 // server has sent it.
-func (s *Store) send(ctx context.Context, w write, with []types.TransactWriteItem, try int) (attributes, error) {
+func (s *Store) send(ctx context.Context, w write, with []types.TransactWriteItem) (attributes, error) {
 	ours, err := s.items(w)
 	if err != nil {
 		return nil, &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: w.op, Err: err}
 	}
 	if len(with) > 0 || len(ours) > 1 {
-		return s.transact(ctx, transaction{op: w.op, attempt: w.next.Attempt, try: try, with: with, ours: [][]types.TransactWriteItem{ours}})
+		return s.transact(ctx, transaction{op: w.op, with: with, ours: [][]types.TransactWriteItem{ours}})
 	}
 	if d := ours[0].Delete; d != nil {
 		_, err = call(ctx, writing(w.op), s.client.DeleteItem, &dynamodb.DeleteItemInput{
@@ -336,44 +355,27 @@ func pause(ctx context.Context, op string, try int) error {
 
 // transaction is one TransactWriteItems: a caller's writes, then ours, by write.
 type transaction struct {
-	op      string
-	attempt onlyonce.Token
-	try     int // how often the server has cancelled it
-	with    []types.TransactWriteItem
-	ours    [][]types.TransactWriteItem
+	op   string
+	with []types.TransactWriteItem
+	ours [][]types.TransactWriteItem
 }
 
 // maxItems is DynamoDB's limit of a transaction.
 const maxItems = 100
 
-// token names the request to the server, which for ten minutes does not carry it
-// out a second time: repeats by the SDK are harmless. It stands for the attempt, the
-// try and what is asked, so that an attempt that comes again with something else is
-// not refused; between those two the conditions decide.
-func (t transaction) token(items []types.TransactWriteItem) (string, error) {
-	asked, err := json.Marshal(items)
-	if err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	h.Write(t.attempt[:])
-	h.Write([]byte{byte(t.try)})
-	h.Write(asked)
-	return hex.EncodeToString(h.Sum(nil)[:16]), nil
-}
-
 // transact sends a transaction. A *staleError means that a condition of ours
 // failed, a *RefusedError that only the caller's did; nothing has happened then.
+//
+// The request has a name drawn for it alone, under which the server does not carry it
+// out a second time for ten minutes: the SDK's repeats are harmless, and two
+// transactions that write the same are two.
 func (s *Store) transact(ctx context.Context, t transaction) (attributes, error) {
 	items := slices.Concat(t.with, slices.Concat(t.ours...))
 	if len(items) > maxItems {
 		return nil, configError("transaction", "has %d items with the store's own %d, DynamoDB takes %d: write fewer", len(items), len(items)-len(t.with), maxItems)
 	}
-	token, err := t.token(items)
-	if err != nil {
-		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: t.op, Hint: "the caller's writes cannot be encoded", Err: err}
-	}
-	_, err = call(ctx, writing(t.op), s.client.TransactWriteItems, &dynamodb.TransactWriteItemsInput{TransactItems: items, ClientRequestToken: &token})
+	in := &dynamodb.TransactWriteItemsInput{TransactItems: items, ClientRequestToken: aws.String(rand.Text())}
+	_, err := call(ctx, writing(t.op), s.client.TransactWriteItems, in)
 	if cancelled, ok := errors.AsType[*types.TransactionCanceledException](err); ok {
 		return t.cancelled(cancelled)
 	}

@@ -26,7 +26,7 @@ import (
 // a claim that this token finds again.
 func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
 	const op = "claim key"
-	if err := req.Validate(); err != nil {
+	if err := errors.Join(req.Validate(), claimText(req)); err != nil {
 		return onlyonce.Claim{}, err
 	}
 	if s.open.Has(req.Key.Digest()) {
@@ -146,10 +146,15 @@ func (s *Store) judge(old *row, req onlyonce.ClaimRequest, now time.Time) claimi
 		rec.LeaseEnd = now.Add(left)
 	}
 	c.Verdict, c.write = onlyonce.Judge(rec, req, now)
-	c.Record, c.Remaining = old.Record, left
-	if c.Verdict == onlyonce.Resumed && !c.write {
-		c.From = old.from
+	if c.Verdict.Owns() && !c.write {
+		// The claim that this attempt made before: others may have watched it since
+		// then, and not only since this handle sees it.
+		left = min(left, old.Remaining(now))
+		if c.Verdict == onlyonce.Resumed {
+			c.From = old.from
+		}
 	}
+	c.Record, c.Remaining = old.Record, left
 	return c
 }
 

@@ -11,6 +11,9 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
+// DefaultMaxClockSkew is by how much clocks may differ where nothing is said.
+const DefaultMaxClockSkew = 5 * time.Minute
+
 // Config configures a Store. The zero value is for an engine of several nodes.
 type Config struct {
 	// OneClock says that one server makes all times: a single PostgreSQL, or one
@@ -18,6 +21,11 @@ type Config struct {
 	// clock. Default false: leases are judged by watching (Features.Observes), and
 	// the clocks of nodes decide about retention and the ages of steps alone.
 	OneClock bool
+	// MaxClockSkew is by how much the clocks of any two nodes may differ. It is added to
+	// the age of a step's first send, so that nothing is sent again past what a provider
+	// remembers: what remembers its keys for no longer is never sent to again. Default 5
+	// minutes; negative: none. With OneClock it counts for nothing.
+	MaxClockSkew time.Duration
 	// Schema is where the tables are, or are to be made. Empty: wherever the
 	// connection's search_path finds them.
 	Schema string
@@ -35,8 +43,9 @@ type Config struct {
 	// wait. A claim that runs into it finds the key busy, any other write is repeated
 	// for a while and is then ErrConflict. It bounds the statements of handlers in our
 	// transactions too: there it is ErrConflict at once, which the engine repeats.
-	// Default 250 ms; negative leaves the session's setting, for engines without
-	// lock_timeout.
+	// Sweep and Due pass over a key that runs into it. Default 250 ms; negative leaves the
+	// session's setting, for engines without lock_timeout: where their writers wait, all
+	// of this lasts as long as the other transaction.
 	LockTimeout time.Duration
 	// QueryExecMode is how Open has pgx send statements. The zero value keeps
 	// prepared statements. It is not for New: there it is the pool's.
@@ -49,6 +58,9 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Isolation == "" && !c.EngineIsolation {
 		c.Isolation = pgx.Serializable
+	}
+	if c.MaxClockSkew == 0 {
+		c.MaxClockSkew = DefaultMaxClockSkew
 	}
 	if c.LockTimeout == 0 {
 		c.LockTimeout = 250 * time.Millisecond

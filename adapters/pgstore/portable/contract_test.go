@@ -124,7 +124,7 @@ func (g *ground) backend() storetest.Backend {
 		t.Helper()
 		p := g.take(t)
 		cfg := g.cfg
-		cfg.Schema, cfg.Now, cfg.LockTimeout = p.schema, now, patient
+		cfg.Schema, cfg.Now, cfg.LockTimeout, cfg.MaxClockSkew = p.schema, now, patient, -1
 		return storetest.Instance{Store: ready(t, p.pool, cfg), Another: ready(t, p.other, cfg)}
 	}}
 }
@@ -203,7 +203,7 @@ func TestModel(t *testing.T) {
 				for _, table := range []string{"keys", "resources", "steps"} {
 					exec(t, pool, `DELETE FROM onlyonce_portable_`+table)
 				}
-				cfg.Now = now
+				cfg.Now, cfg.MaxClockSkew = now, -1
 				s, err := portable.New(pool, cfg)
 				if err != nil {
 					t.Fatal(err)

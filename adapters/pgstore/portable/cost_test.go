@@ -103,7 +103,7 @@ func TestPlans(t *testing.T) {
 		"completeKey":   append(guard[:6:6], int64(200), []byte{}, []byte{}, int64(1), int64(1)),
 		"changeKey":     append(guard[:6:6], int64(1), int64(2), []byte{}, int64(1), int64(1), int64(0), "", int64(1), int64(1), int64(0), int64(1), nil, "", false, int64(0), int64(0), nil, int64(0)),
 		"selectExpired": {int64(1000100), int64(100)}, "selectAbandoned": {int64(1000), int64(100)}, "selectDeadSteps": {int64(100), int64(100)},
-		"selectDue": {int64(1000), int64(100)}, "selectDueOf": {int64(1000), int64(100), "POST /charges"},
+		"selectDue": {int64(1000), int64(100), int64(500), "acct_1", "k"}, "selectDueOf": {int64(1000), int64(100), int64(0), "", "", "POST /charges"},
 		"listKeys": {"acct_5", "k", "", int64(1), int64(100)}, "listState": {"acct_5", "k", "", int64(1), int64(100), int64(4)},
 	}
 	for name, sql := range portable.Statements(s) {

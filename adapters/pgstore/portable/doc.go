@@ -38,15 +38,31 @@
 // # Clocks
 //
 // Engines of several nodes have several clocks. Times are those of the transaction's
-// begin on whichever node that is, and decide about retention and the ages of steps; a
-// lease is judged by watching: a handle takes a key over, parks or sweeps it only after
-// it has seen the same claim and the same renewal for a whole lease by its own
-// monotonic clock (Features.Observes). So after a crash a key is free a lease later
-// than it might be, counted from when somebody first asks for it. Fences rise with
-// the clock as ever: one could return to an old value only behind a sweep, on a node
-// whose clock is behind by more than the retention, and the token would still differ.
-// Config.OneClock is for a single PostgreSQL: there the server's clock makes and judges
-// leases.
+// begin on whichever node that is, and decide about retention and turns; a lease is
+// judged by watching: a handle takes a key over, parks or sweeps it only after it has
+// seen the same claim and the same renewal for a whole lease by its own monotonic clock
+// (Features.Observes). So after a crash a key is free a lease later than it might be,
+// counted from when somebody first asks for it. A sweep decides about an abandoned
+// attempt only on a handle that has seen it, in an earlier sweep or otherwise, for the
+// lease and the grace: one process that goes on has to do it, one that sweeps once and
+// ends never does. At most a hundred thousand keys are watched by a handle; more wait for
+// a place. An attempt that finds its own claim again, whose reply was lost, is told of
+// what is left by the clocks if that is less than what is left to watch: there a node's
+// clock that is behind makes its lease longer than others think it, and fences alone
+// stand between the two.
+//
+// The same goes for the sends of steps. Idle, after which a provider's "not found" is
+// proof, is how long this handle has known of the last send by its own monotonic clock:
+// whoever meets a begun step for the first time waits as long as if it had just been
+// sent. Age, past which nothing is sent again, is by the clocks, and Config.MaxClockSkew
+// more, 5 minutes by default: with a provider that remembers keys for no longer than that
+// nothing is ever sent again. Clocks of nodes that differ by more than it may have a send
+// repeated past what the provider remembers.
+//
+// Fences rise with the clock as ever: one could return to an old value only behind a
+// sweep, on a node whose clock is behind by more than the retention, and the token would
+// still differ. Config.OneClock is for a single PostgreSQL: there the server's clock makes
+// and judges all of this, and nothing has to be watched.
 //
 // # Transactions of one key side by side
 //
@@ -56,11 +72,21 @@
 // conflicts are found only at the commit, its handler runs too and one of the two is
 // rolled back (Features.CommitDecides). Never do both commit: they write the same row.
 //
+// A transaction that stays open at a key keeps that key, and no other, from being given a
+// turn and from being swept: Due and Sweep wait for it for Config.LockTimeout, once, pass
+// the key over and go on. With LockTimeout below 0, where writers wait, they wait for as
+// long as the session lets them.
+//
+// A caller's own transaction (CompleteTx) that is repeated because the reply to its commit
+// was lost must be rolled back if Settled.Held is false. Settled.Earlier says that the
+// first one stands, and ExpiresAt until when its answer does.
+//
 // # What it costs
 //
 // Four round trips to claim a fresh key and three to be refused or replayed; four to
 // renew, complete, park; six to begin or end a step; Atomic five besides its handler's
-// statements. Each of them is one commit. Indexes on times are written by every
+// statements. Each of them is one commit. A connection's first transaction takes one more,
+// to ask how its session commits. Indexes on times are written by every
 // completion; on engines that order all rows by key they grow at one end, which is what
 // bounds the writes a second of one such index.
 //
@@ -90,8 +116,14 @@
 // It needs SELECT, INSERT, UPDATE and DELETE on its tables; only making them (Migrate)
 // needs more. It works with a pool of one connection, in every mode of pgx, the simple
 // protocol included, and behind PgBouncer in transaction mode. It sets nothing on
-// sessions: those of a PostgreSQL must not have synchronous_commit off, or a crash may
-// lose what was confirmed, and should have an idle_in_transaction_session_timeout, or a
-// program that vanishes in a handler keeps its key busy until the server notices. The
-// tables hold requests and answers of the API.
+// sessions. Where a session's synchronous_commit is off, each transaction of the store
+// switches it on for itself; any other value stands, and an engine that does not know the
+// parameter is taken to have no commits but durable ones. Not seen are a session that is
+// changed after its first transaction, and the caller's own, which CompleteTx is in.
+// Sessions of a PostgreSQL should have an idle_in_transaction_session_timeout, or a
+// program that vanishes in a handler keeps its key busy until the server notices.
+//
+// Texts that no column takes, since they hold a zero byte or are not UTF-8, are refused
+// before they are sent (CodeConfig); reasons and what operators write are made to fit.
+// The tables hold requests and answers of the API.
 package portable

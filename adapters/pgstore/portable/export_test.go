@@ -8,6 +8,9 @@ func PoolOf(s *Store) *pgxpool.Pool { return s.pool }
 // SchemaOf is where the store's tables are.
 func SchemaOf(s *Store) string { return s.cfg.Schema }
 
+// SendsWatched is how many sends of steps a handle watches.
+func SendsWatched(s *Store) int { return s.sends.Len() }
+
 // Statements are those whose plans matter, by name, in the schema that is searched.
 func Statements(s *Store) map[string]string {
 	all := map[string]string{}

@@ -20,6 +20,9 @@ const defaultPage = 100
 // seen twice. A state has an index; on engines that spread rows by scope a list of one
 // scope is much the cheaper one. Two round trips.
 func (s *Store) List(ctx context.Context, f onlyonce.ListFilter) (onlyonce.ListPage, error) {
+	if err := checkText(field{"ListFilter.Scope", f.Scope}); err != nil {
+		return onlyonce.ListPage{}, err
+	}
 	after, err := keyOf(f.After)
 	if err != nil {
 		return onlyonce.ListPage{}, err

@@ -119,13 +119,17 @@ ORDER BY s.changed_us LIMIT $2`
 const deleteStep = `DELETE FROM {s}onlyonce_portable_steps
 WHERE scope = $1 AND key = $2 AND origin = $3 AND name = $4 AND occurrence = $5`
 
-// selectDue finds keys whose turn had come at a time, those longest due first.
-const selectDue = `SELECT k.scope, k.key, k.due_us FROM {s}onlyonce_portable_keys k
-WHERE k.due_us <= $1 ORDER BY k.due_us LIMIT $2`
+// selectDue finds keys whose turn had come at a time, those longest due first, from
+// behind a place in the index, and among those of one moment behind a key, as the engine
+// sorts text.
+const selectDue = `SELECT k.scope, k.key, k.due_us FROM {s}onlyonce_portable_keys k WHERE ` + dueBehind
+
+const dueBehind = `k.due_us <= $1 AND k.due_us >= $3
+	AND (k.due_us > $3 OR k.scope > $4 OR (k.scope = $4 AND k.key > $5))
+ORDER BY k.due_us, k.scope, k.key LIMIT $2`
 
 // selectDueOf finds those of one operation.
-const selectDueOf = `SELECT k.scope, k.key, k.due_us FROM {s}onlyonce_portable_keys k
-WHERE k.operation = $3 AND k.due_us <= $1 ORDER BY k.due_us LIMIT $2`
+const selectDueOf = `SELECT k.scope, k.key, k.due_us FROM {s}onlyonce_portable_keys k WHERE k.operation = $6 AND ` + dueBehind
 
 // selectKept reads what is kept of a key.
 const selectKept = `SELECT keep, expires_us FROM {s}onlyonce_portable_keys WHERE scope = $1 AND key = $2 AND keep IS NOT NULL`

@@ -1,9 +1,8 @@
 package portable
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,85 +13,41 @@ import (
 // Due gives keys whose turn has come and puts their next turn off, each in a
 // transaction of its own: of several recoverers, in any processes, each turn goes to
 // one. A crash behind it, or ErrUncertain, costs a turn, not the key: the next one
-// comes after its pause. Two round trips with nothing due, one more for each operation
-// that is asked for beyond the first, four or five for each turn that is given, three for
-// each key that has yet to be watched.
+// comes after its pause. A key that another transaction is at, as long as it stays there,
+// is passed over when Config.LockTimeout has passed. Two round trips with nothing due, one
+// more for each operation that is asked for beyond the first, four or five for each turn
+// that is given, three for each key that has yet to be watched.
 //
 // Where leases are watched, a key in progress is given only to a handle that has seen
-// its owner's claim unchanged for a whole lease and the grace; a look by Due counts.
+// its owner's claim unchanged for a whole lease and the grace; a look by Due counts. One
+// call looks at the keys longest due, DueRequest.Limit and a hundred more of each
+// operation; if all of these leave it short, at as many from where the call before
+// ended, and so through all of them.
 func (s *Store) Due(ctx context.Context, req onlyonce.DueRequest) ([]onlyonce.Due, error) {
-	if err := req.Validate(); err != nil {
+	if err := errors.Join(req.Validate(), operationsText(req.Operations)); err != nil {
 		return nil, err
 	}
-	found, err := s.findDue(ctx, req)
+	now, err := s.read(ctx, opDue)
 	if err != nil {
 		return nil, err
 	}
-	var given []onlyonce.Due
-	for _, f := range found {
-		if len(given) == req.Limit {
-			break
-		}
-		d, err := s.giveTurn(ctx, f.key, req)
-		if err != nil {
-			if len(given) > 0 {
-				break // these turns are given
-			}
-			return nil, err
-		}
-		if d != nil {
-			given = append(given, *d)
-		}
+	g := &giving{s: s, req: req, past: now.Add(-req.Grace).UnixMicro()}
+	err = g.longestDue(ctx)
+	if err == nil && len(g.full) > 0 && len(g.given) < req.Limit {
+		err = g.goOn(ctx)
 	}
-	return given, nil
-}
-
-// dueKey is a key whose turn seems to have come.
-type dueKey struct {
-	key onlyonce.Key
-	at  int64
-}
-
-// slack is how many more keys Due looks at than it is asked for: keys in progress
-// that have yet to be watched stand in the index like any other.
-const slack = 100
-
-// findDue finds keys that are due, those longest due first.
-func (s *Store) findDue(ctx context.Context, req onlyonce.DueRequest) ([]dueKey, error) {
-	const op = "look for turns"
-	now, err := s.read(ctx, op)
-	if err != nil {
+	if err != nil && len(g.given) == 0 {
 		return nil, err
 	}
-	limit := int64(req.Limit) + slack
-	past := now.Add(-req.Grace).UnixMicro()
-	var found []dueKey
-	ask := func(sql string, args ...any) error {
-		var some []dueKey
-		_, err := s.read(ctx, op, question{sql: sql, args: args, first: func() { some = nil }, row: func(rows pgx.Rows) error {
-			var d dueKey
-			err := rows.Scan(&d.key.Scope, &d.key.Value, &d.at)
-			some = append(some, d)
-			return err
-		}})
-		found = append(found, some...)
-		return err
-	}
-	if req.Operations == nil {
-		err = ask(selectDue, past, limit)
-	}
-	for _, operation := range req.Operations {
-		if err == nil {
-			err = ask(selectDueOf, past, limit, operation)
-		}
-	}
-	slices.SortStableFunc(found, func(a, b dueKey) int { return cmp.Compare(a.at, b.at) })
-	return found, err
+	return g.given, nil // turns that are given
 }
 
-// giveTurn gives a key's turn, if it has come and nobody else was given it meanwhile.
+const opDue = "look for turns"
+
+// giveTurn gives a key's turn, if it has come and nobody else was given it meanwhile, or
+// is at it.
 func (s *Store) giveTurn(ctx context.Context, key onlyonce.Key, req onlyonce.DueRequest) (given *onlyonce.Due, err error) {
-	err = s.transact(ctx, "give turn", func(ctx context.Context, t *txn) error {
+	err = s.passing(ctx, "give turn", func(ctx context.Context, t *txn) error {
 		given = nil
 		var at sight
 		var k kept
@@ -112,6 +67,9 @@ func (s *Store) giveTurn(ctx context.Context, key onlyonce.Key, req onlyonce.Due
 		given = &onlyonce.Due{Record: r.Record, Keep: k.keep, Turn: int(next.turns)}
 		return t.must(ctx, changeKey, r.change(&next, true)...)
 	})
+	if inTheWay(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,7 @@ import (
 )
 
 // see reads a key and, where a resource is named, who holds that. The holder comes
-// first: in read committed the two are of two moments, and a key that has no row at
-// the later one had none at the earlier one.
+// first: in read committed the two are of two moments.
 func (t *txn) see(ctx context.Context, key onlyonce.Key, resource string) (sight, error) {
 	var at sight
 	var qs []question
@@ -17,10 +16,18 @@ func (t *txn) see(ctx context.Context, key onlyonce.Key, resource string) (sight
 		qs = append(qs, at.readHolder(key.Scope, resource))
 	}
 	err := t.look(ctx, append(qs, at.readKey(key))...)
-	if err == nil && at.holder != nil && at.holder.Key == key && at.key == nil {
-		err = errChanged // it was swept between the two
+	if err == nil && at.torn(key) {
+		err = errChanged
 	}
 	return at, err
+}
+
+// torn tells whether the key, as the holder of the resource, was changed between the two
+// looks: it was swept, or has just let go of the resource, which somebody else may hold
+// by now.
+func (at sight) torn(key onlyonce.Key) bool {
+	h, k := at.holder, at.key
+	return h != nil && h.Key == key && (k == nil || k.version != h.version || k.Owner() != h.Owner())
 }
 
 // seeAgain is see for a resource that only the row has named. It must find the row as

@@ -134,3 +134,31 @@ func TestPrintable(t *testing.T) {
 		}
 	}
 }
+
+// C12: what is seen of a key at two moments is one sight only if nothing was changed in
+// between: a key that was the holder may have lost its resource to another.
+func TestTornSight(t *testing.T) {
+	t.Parallel()
+	key := onlyonce.Key{Scope: "s", Value: "k"}
+	of := func(key onlyonce.Key, fence, version int64) *row {
+		return &row{version: version, Record: onlyonce.Record{Key: key, Fence: fence}}
+	}
+	another := onlyonce.Key{Scope: "s", Value: "another"}
+	for name, tt := range map[string]struct {
+		at   sight
+		want bool
+	}{
+		"nothing there":        {sight{}, false},
+		"nobody holds":         {sight{key: of(key, 1, 1)}, false},
+		"it holds":             {sight{holder: of(key, 1, 3), key: of(key, 1, 3)}, false},
+		"another holds":        {sight{holder: of(another, 1, 3), key: of(key, 1, 4)}, false},
+		"another, and no key":  {sight{holder: of(another, 1, 3)}, false},
+		"swept in between":     {sight{holder: of(key, 1, 3)}, true},
+		"has just let go":      {sight{holder: of(key, 1, 3), key: of(key, 1, 4)}, true},
+		"another life already": {sight{holder: of(key, 1, 3), key: of(key, 2, 3)}, true},
+	} {
+		if got := tt.at.torn(key); got != tt.want {
+			t.Errorf("%s: torn %v", name, got)
+		}
+	}
+}

@@ -22,8 +22,15 @@ func (v *setting) read(kind, id string) question {
 	}
 }
 
+func settingText(kind, id string) error {
+	return checkText(field{"the kind of a setting", kind}, field{"its id", id})
+}
+
 // Setting reads a value; false if there is none. One round trip.
 func (s *Store) Setting(ctx context.Context, kind, id string) ([]byte, bool, error) {
+	if err := settingText(kind, id); err != nil {
+		return nil, false, err
+	}
 	var v setting
 	_, err := s.read(ctx, "read setting", v.read(kind, id))
 	return v.value, v.found && err == nil, err
@@ -33,6 +40,9 @@ func (s *Store) Setting(ctx context.Context, kind, id string) ([]byte, bool, err
 // Uniqueness decides, so all processes get the same. Three round trips, four for the
 // first.
 func (s *Store) AddSetting(ctx context.Context, kind, id string, value []byte) ([]byte, error) {
+	if err := settingText(kind, id); err != nil {
+		return nil, err
+	}
 	var v setting
 	err := s.transact(ctx, "add setting", func(ctx context.Context, t *txn) error {
 		if err := t.look(ctx, v.read(kind, id)); err != nil || v.found {

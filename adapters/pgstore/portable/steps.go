@@ -150,9 +150,14 @@ type stepOf struct {
 // BeginStep commits an intent, if the owner holds the key in progress. Repeated after
 // ErrUncertain it may count one send too many, which is harmless. Six round trips.
 func (s *Store) BeginStep(ctx context.Context, owner onlyonce.Owner, in onlyonce.Intent) (bool, error) {
-	return s.onStep(ctx, "begin step", stepOf{owner, in.Name, in.Occurrence}, func(ctx context.Context, t *txn, r *row, was *step) (bool, error) {
+	if err := intentText(in); err != nil {
+		return false, err
+	}
+	var of *row
+	var next step
+	begun, err := s.onStep(ctx, "begin step", stepOf{owner, in.Name, in.Occurrence}, func(ctx context.Context, t *txn, r *row, was *step) (bool, error) {
 		now := t.now()
-		next := step{StepRecord: onlyonce.StepRecord{Intent: in, State: onlyonce.StepBegun, Sends: 1}, begun: now, sent: now}
+		of, next = r, step{StepRecord: onlyonce.StepRecord{Intent: in, State: onlyonce.StepBegun, Sends: 1}, begun: now, sent: now}
 		switch {
 		case was == nil:
 			return true, t.add(ctx, r, next)
@@ -160,13 +165,17 @@ func (s *Store) BeginStep(ctx context.Context, owner onlyonce.Owner, in onlyonce
 			// Its intent stays as it was first recorded; of the moments until which
 			// something may leave the latest counts.
 			next.Intent, next.Sends, next.begun = was.Intent, was.Sends+1, was.begun
-			next.SendWithin = max(in.SendWithin, was.sent.Add(was.SendWithin).Sub(now))
+			next.SendWithin = max(in.SendWithin, was.SendWithin-s.idle(r, was, now))
 		case was.State == onlyonce.StepNotApplied && in.Epoch > was.Epoch:
 		default:
 			return false, nil
 		}
 		return true, t.put(ctx, r, was.State, next)
 	})
+	if begun {
+		s.noted(of, &next)
+	}
+	return begun, err
 }
 
 // EndStep records how a begun step ended, if the owner holds the key in progress.
@@ -175,17 +184,29 @@ func (s *Store) EndStep(ctx context.Context, owner onlyonce.Owner, end onlyonce.
 	if end.State != onlyonce.StepDone && end.State != onlyonce.StepNotApplied {
 		return false, configError("StepEnd.State must be done or not_applied, got %q", end.State)
 	}
-	return s.onStep(ctx, "end step", stepOf{owner, end.Name, end.Occurrence}, func(ctx context.Context, t *txn, r *row, was *step) (bool, error) {
+	if err := checkText(field{"StepEnd.Name", end.Name}); err != nil {
+		return false, err
+	}
+	var of *row
+	var next step
+	ended, err := s.onStep(ctx, "end step", stepOf{owner, end.Name, end.Occurrence}, func(ctx context.Context, t *txn, r *row, was *step) (bool, error) {
 		if was == nil || was.State != onlyonce.StepBegun {
+			of = nil
 			return was != nil && was.State == end.State, nil
 		}
-		next := *was
+		of, next = r, *was
 		next.State, next.Result = end.State, notNil(end.Result)
 		return true, t.put(ctx, r, was.State, next)
 	})
+	if ended && of != nil {
+		s.noted(of, &next)
+	}
+	return ended, err
 }
 
-// Steps lists the steps of the key's present life, in order of beginning. Two round
+// Steps lists the steps of the key's present life, in order of beginning. Where leases
+// are watched, Idle of a step that is begun is how long this handle has known of its
+// last send, and Age is by the clocks of nodes and Config.MaxClockSkew more. Two round
 // trips.
 func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRecord, error) {
 	var at sight
@@ -199,7 +220,8 @@ func (s *Store) Steps(ctx context.Context, key onlyonce.Key) ([]onlyonce.StepRec
 	}
 	var out []onlyonce.StepRecord
 	for _, st := range steps {
-		st.Age, st.Idle = now.Sub(st.begun), now.Sub(st.sent)
+		st.Idle = s.idle(at.key, &st, now)
+		st.Age = s.age(&st, now)
 		out = append(out, st.StepRecord)
 	}
 	return out, nil

@@ -21,6 +21,9 @@ import (
 // may stand: repeating StepTx by the same owner finds it, or runs fn again. A crash
 // leaves all of it or nothing. Seven round trips besides the handler's.
 func (s *Store) StepTx(ctx context.Context, owner onlyonce.Owner, ts onlyonce.TxStep, fn onlyonce.TxStepFunc[pgx.Tx]) (result []byte, held bool, err error) {
+	if err := checkText(field{"TxStep.Name", ts.Name}); err != nil {
+		return nil, false, err
+	}
 	var before txStep
 	t, err := s.opened(ctx, "run step", func(ctx context.Context, t *txn) (err error) {
 		before, err = t.txStep(ctx, owner, ts)

@@ -2,6 +2,7 @@ package portable
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,11 @@ type Store struct {
 	beginSQL, clockSQL string
 	// watch judges leases; nil: the clock does.
 	watch *watch.Watch
+	// sends watches the last sends of steps; nil: the clock tells how long ago they were.
+	sends *watch.Watch
 	open  local.Open
+	// turns is where Due goes on.
+	turns turns
 }
 
 var (
@@ -37,13 +42,16 @@ var (
 )
 
 // Open connects to the database that url names, with a pool of the Store's own, and
-// makes the tables unless Config.SkipMigrate is set. It returns an error when the
-// URL is wrong, ErrUnreachable when no connection could be made, and what Migrate
-// returns. Close the Store in the end.
+// makes the tables unless Config.SkipMigrate is set. The URL begins with postgres://,
+// postgresql:// or postgres+portable://, which are the same here; the driver's other
+// form, of keywords and values, is refused, since the driver takes any misspelt URL for
+// it and connects to wherever its defaults say. It returns an error when the URL is
+// wrong, which never tells it, ErrUnreachable when no connection could be made, and what
+// Migrate returns. Close the Store in the end.
 func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
-	pc, err := pgxpool.ParseConfig(url)
+	pc, err := poolConfig(url)
 	if err != nil {
-		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "open portable pgstore", Hint: "the URL cannot be read", Err: err}
+		return nil, err
 	}
 	if cfg.QueryExecMode != 0 {
 		pc.ConnConfig.DefaultQueryExecMode = cfg.QueryExecMode
@@ -70,6 +78,22 @@ func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// poolConfig reads a URL. Its errors leave the driver's out: they may hold the password.
+func poolConfig(url string) (*pgxpool.Config, error) {
+	wrong := func(hint string) error {
+		return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "open portable pgstore", Hint: hint}
+	}
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok || !slices.Contains([]string{"postgres", "postgresql", "postgres+portable"}, scheme) {
+		return nil, wrong("a URL must begin with postgres://, postgresql:// or postgres+portable://; keywords and values are not taken")
+	}
+	pc, err := pgxpool.ParseConfig("postgres://" + rest)
+	if err != nil {
+		return nil, wrong("the URL cannot be read; use postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+	}
+	return pc, nil
+}
+
 // New makes a Store on the caller's pool, which stays the caller's to close. It does
 // not connect.
 func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
@@ -84,7 +108,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if cfg.OneClock {
 		s.clockSQL = clockOfServer
 	} else {
-		s.watch = watch.New(cfg.Now, 0)
+		s.watch, s.sends = watch.New(cfg.Now, 0), watch.New(cfg.Now, 0)
 	}
 	return s, nil
 }
@@ -105,7 +129,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Features says what is promised. Transactions of one key may run side by side until
+// Features says what is promised. It is durable as far as the engine's commits are; a
+// session that would do without is told not to. Transactions of one key may run side by side until
 // one of them commits (CommitDecides); whether they do is the engine's affair.
 func (s *Store) Features() onlyonce.Features {
 	return onlyonce.Features{

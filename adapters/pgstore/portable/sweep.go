@@ -2,6 +2,8 @@ package portable
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +14,8 @@ import (
 const (
 	// chunk is how many rows one transaction of a sweep deletes.
 	chunk = 100
+	// maxBatch is how many rows of each kind one call reads, whatever it is asked for.
+	maxBatch = 10 * chunk
 	// sweepLease is how long a sweeper that has vanished keeps others away, by the
 	// clocks of the nodes. Two at once do no harm: every write is conditional.
 	sweepLease = time.Minute
@@ -22,14 +26,18 @@ const (
 // in transactions of at most a hundred rows. One sweep runs at a time, as long as none
 // takes more than a minute; others get Busy. A crash leaves nothing half done, and
 // keeps others away for that minute. A failure leaves done what was done; what follows
-// waits for the next sweep.
+// waits for the next sweep. A row that another transaction is at, as long as it stays
+// there, is passed over when Config.LockTimeout has passed, and left to a later sweep.
+// One call touches a thousand rows of each kind at the most.
 //
 // Where leases are watched, an attempt is decided only by a handle that has seen it
-// unchanged for a whole lease and the grace; a look by Sweep counts.
+// unchanged for a whole lease and the grace; a look by Sweep counts, and the first is
+// one. A process that sweeps once and ends decides about no attempt.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (onlyonce.SweepResult, error) {
 	if err := req.Validate(); err != nil {
 		return onlyonce.SweepResult{}, err
 	}
+	req.Limit = min(req.Limit, maxBatch)
 	w := &sweep{s: s, req: req, token: onlyonce.NewToken()}
 	if err := w.begin(ctx); err != nil || w.until == 0 {
 		return onlyonce.SweepResult{Busy: err == nil}, err
@@ -87,6 +95,35 @@ func (w *sweep) end(ctx context.Context) {
 	})
 }
 
+// passing is transact for work that others need not wait for: it does not wait again for
+// a transaction that it has waited for in vain. See inTheWay.
+func (s *Store) passing(ctx context.Context, op string, fn func(context.Context, *txn) error) error {
+	return unlocked(s.transact(ctx, op, func(ctx context.Context, t *txn) error { return stopWaiting(fn(ctx, t)) }))
+}
+
+// inTheWay tells whether nothing was done because somebody else is at it.
+func inTheWay(err error) bool {
+	return errors.Is(err, errLocked) || errors.Is(err, onlyonce.ErrConflict)
+}
+
+// inChunks runs fn on a chunk at a time, and where somebody is in the way of one, on each
+// of its rows. A row that he is at is passed over.
+func inChunks[T any](all []T, size int, fn func([]T) error) error {
+	for some := range slices.Chunk(all, size) {
+		err := fn(some)
+		switch {
+		case inTheWay(err) && size > 1:
+			err = inChunks(some, 1, fn)
+		case inTheWay(err):
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // expired deletes expired records; their steps stay.
 func (w *sweep) expired(ctx context.Context) error {
 	var found []*row
@@ -105,18 +142,22 @@ func (w *sweep) expired(ctx context.Context) error {
 			return err
 		},
 	})
-	for at := 0; at < len(found) && err == nil; at += chunk {
-		err = w.deleteKeys(ctx, found[at:min(at+chunk, len(found))])
+	if err == nil {
+		err = inChunks(found, chunk, func(some []*row) error { return w.deleteKeys(ctx, some) })
 	}
-	w.res.More = w.res.More || w.res.Deleted == w.req.Limit
+	w.more(len(found), w.res.Deleted)
 	return err
 }
+
+// more notes that there may be more of what was found: as much as was asked for, and
+// something has come of it.
+func (w *sweep) more(found, done int) { w.res.More = w.res.More || (found == w.req.Limit && done > 0) }
 
 // deleteKeys deletes rows as they were found, and what they hold. One that was changed
 // since is left.
 func (w *sweep) deleteKeys(ctx context.Context, found []*row) error {
 	var deleted int
-	err := w.s.transact(ctx, "delete expired keys", func(ctx context.Context, t *txn) error {
+	err := w.s.passing(ctx, "delete expired keys", func(ctx context.Context, t *txn) error {
 		deleted = 0
 		var keys, holds []write
 		for _, r := range found {
@@ -162,14 +203,14 @@ func (w *sweep) abandoned(ctx context.Context) error {
 		}
 		err = w.decide(ctx, key)
 	}
-	w.res.More = w.res.More || w.res.Freed+w.res.Parked == w.req.Limit
+	w.more(len(found), w.res.Freed+w.res.Parked)
 	return err
 }
 
 // decide frees or parks one key, unless somebody is at it.
 func (w *sweep) decide(ctx context.Context, key onlyonce.Key) error {
 	var to onlyonce.State
-	err := w.s.transact(ctx, "decide abandoned key", func(ctx context.Context, t *txn) error {
+	err := w.s.passing(ctx, "decide abandoned key", func(ctx context.Context, t *txn) error {
 		to = ""
 		var at sight
 		err := t.look(ctx, at.readKey(key))
@@ -188,6 +229,9 @@ func (w *sweep) decide(ctx context.Context, key onlyonce.Key) error {
 		to = onlyonce.FailedRetryable
 		return t.free(ctx, r, steps, onlyonce.ReasonSweptFree)
 	})
+	if inTheWay(err) {
+		return nil
+	}
 	if err != nil || to == "" {
 		return err
 	}
@@ -236,16 +280,16 @@ func (w *sweep) steps(ctx context.Context) error {
 			return err
 		},
 	})
-	for at := 0; at < len(found) && err == nil; at += chunk {
-		err = w.deleteSteps(ctx, found[at:min(at+chunk, len(found))])
+	if err == nil {
+		err = inChunks(found, chunk, func(some []write) error { return w.deleteSteps(ctx, some) })
 	}
-	w.res.More = w.res.More || w.res.Steps == w.req.Limit
+	w.more(len(found), w.res.Steps)
 	return err
 }
 
 func (w *sweep) deleteSteps(ctx context.Context, found []write) error {
 	var counts []int64
-	err := w.s.transact(ctx, "delete dead steps", func(ctx context.Context, t *txn) (err error) {
+	err := w.s.passing(ctx, "delete dead steps", func(ctx context.Context, t *txn) (err error) {
 		counts, err = t.execAll(ctx, found)
 		return err
 	})

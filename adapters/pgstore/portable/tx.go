@@ -25,7 +25,7 @@ import (
 // savepoints need an engine that has them.
 func (s *Store) Atomic(ctx context.Context, req onlyonce.ClaimRequest, fn onlyonce.TxFunc[pgx.Tx]) (onlyonce.Claim, onlyonce.Settled, error) {
 	var none onlyonce.Settled
-	if err := errors.Join(req.Validate(), req.ValidateAtomic()); err != nil {
+	if err := errors.Join(req.Validate(), req.ValidateAtomic(), claimText(req)); err != nil {
 		return onlyonce.Claim{}, none, err
 	}
 	if s.open.Has(req.Key.Digest()) { // without a connection, of which there may be one
@@ -191,10 +191,21 @@ func run[T any](ctx context.Context, t *txn, fn func(context.Context, pgx.Tx) (T
 // CompleteTx completes the owner's key in the caller's transaction. When Held is
 // false, or with any error, the caller must roll back. Nothing is stored before the
 // caller has committed; a commit that fails must be taken for uncertain and all of it
-// be repeated. A takeover or renewal meanwhile is ErrConflict, here or at the commit.
-// Retention counts from about when the transaction began, with Config.OneClock from
-// now. Two round trips, one more for a resource.
+// be repeated: Settled.Earlier then tells that the owner has completed the key before,
+// so that what this transaction has written is there already. A takeover or renewal
+// meanwhile is ErrConflict, here or at the commit. Retention counts from about when the
+// transaction began, with Config.OneClock from now. The transaction is durable if the
+// caller's session makes it so. Two round trips, one more for a resource.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
-	settled, err := (&txn{s: s, tx: tx}).complete(ctx, owner, answer)
-	return settled, classify("complete key", err, pgerr.Undone)
+	const op = "complete key"
+	t := &txn{s: s, tx: tx}
+	r, err := t.mine(ctx, owner)
+	if err != nil || r == nil {
+		return onlyonce.Settled{}, classify(op, err, pgerr.Undone)
+	}
+	if done, before := r.settled(); done {
+		return onlyonce.Settled{Earlier: before.Held, ExpiresAt: before.ExpiresAt}, nil
+	}
+	settled, err := t.store(ctx, r, answer)
+	return settled, classify(op, err, pgerr.Undone)
 }

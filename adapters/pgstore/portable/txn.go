@@ -49,7 +49,12 @@ func (s *Store) begin(ctx context.Context) (*txn, error) {
 	if err != nil {
 		return nil, pgerr.NoConnection(ctx, err)
 	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: s.beginSQL})
+	begin, err := s.beginOn(ctx, conn)
+	if err != nil {
+		conn.Release()
+		return nil, err
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		conn.Release()
 		return nil, refusedToBegin(err)
@@ -214,6 +219,9 @@ func (s *Store) ask(ctx context.Context, to sender, qs []question) (read time.Ti
 	b := &pgx.Batch{}
 	b.Queue(s.clockSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&read) })
 	for _, q := range qs {
+		if err := checkArgs(q.args); err != nil {
+			return read, err
+		}
 		if q.first != nil {
 			q.first()
 		}
@@ -233,6 +241,9 @@ func (s *Store) ask(ctx context.Context, to sender, qs []question) (read time.Ti
 
 // exec runs a statement that writes and tells how many rows it has changed.
 func (t *txn) exec(ctx context.Context, sql string, args ...any) (int64, error) {
+	if err := checkArgs(args); err != nil {
+		return 0, err
+	}
 	tag, err := t.tx.Exec(ctx, t.s.sql(sql), args...)
 	return tag.RowsAffected(), err
 }
