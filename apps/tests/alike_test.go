@@ -47,7 +47,7 @@ func relational(t *testing.T) map[string]storetest.Backend {
 		"postgres":             postgresPlaces(t, plainPostgres(pgstore.Partition{})).reused(t),
 		"postgres partitioned": postgresPlaces(t, plainPostgres(pgstore.Partition{Every: 60 * 24 * time.Hour, Ahead: 1})).reused(t),
 		"portable, one clock":  postgresPlaces(t, portablePostgres(portable.Config{OneClock: true})).reused(t),
-		"portable, watching":   postgresPlaces(t, portablePostgres(portable.Config{})).reused(t),
+		"portable, watching":   postgresPlaces(t, portablePostgres(portable.Config{MaxClockSkew: -1})).reused(t),
 		"mysql":                mysqlDatabases(t).reused(t),
 	}
 }

@@ -425,7 +425,7 @@ func dynamoTables(t *testing.T) storetest.Backend {
 	client := dynamoClient(t, testserver.Dynalite(t), false)
 	return storetest.Backend{Open: func(t *testing.T, now func() time.Time) storetest.Instance {
 		t.Helper()
-		return storetest.Instance{Store: dynamoStore(t, client, dynamostore.Config{Table: newTable(), Now: now})}
+		return storetest.Instance{Store: dynamoStore(t, client, dynamostore.Config{Table: newTable(), Now: now, MaxClockSkew: -1})}
 	}}
 }
 
