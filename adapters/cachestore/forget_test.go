@@ -1,9 +1,9 @@
 package cachestore_test
 
 import (
+	"context"
 	"testing"
 
-	"context"
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/adapters/cachestore"
 	"github.com/onlyonce-go/onlyonce/memstore"

@@ -57,7 +57,7 @@ func (a alone) read(ctx context.Context, key onlyonce.Key, resource string) (fou
 }
 
 func (a alone) write(ctx context.Context, c *claiming) (won bool, err error) {
-	c.unlocked = a.s.watch == nil
+	c.unlocked = a.s.at.locks()
 	run := func(q querier) error {
 		won, err = c.run(ctx, q)
 		return err
@@ -86,6 +86,7 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, by conte
 	d := req.Key.Digest()
 	known := req.Resource != "" || s.seen.Has(d)
 	locked := false
+	var waited error
 	for range claimRounds {
 		c := &claiming{s: s, req: req, verdict: onlyonce.Won, resource: req.Resource}
 		if known {
@@ -93,12 +94,19 @@ func (s *Store) contend(ctx context.Context, req onlyonce.ClaimRequest, by conte
 			if err != nil || claim.Verdict != 0 {
 				return claim, err
 			}
+			if waited != nil {
+				return onlyonce.Claim{}, waited
+			}
 			if locked {
 				break
 			}
 		}
 		won, err := by.write(ctx, c)
 		switch {
+		case lockTimeout(err) && s.watch != nil:
+			// It may have waited for its node, and the key be nobody's.
+			known, waited = true, err
+			continue
 		case lockTimeout(err):
 			return onlyonce.Claim{Verdict: onlyonce.Busy}, nil
 		case err != nil:

@@ -39,6 +39,11 @@ type Config struct {
 	// it is the session's wait_timeout. Vitess does not listen to it: there it is
 	// vttablet's own limit of a transaction.
 	IdleTimeout time.Duration
+	// MaxClockSkew is by how much the clocks of a Galera cluster's nodes may differ. It
+	// is added to the age of a step's first send, so that nothing is sent again past
+	// what a provider remembers. Default 5 min; negative: none. Elsewhere there is one
+	// clock.
+	MaxClockSkew time.Duration
 	// Now replaces the server's clock, and the one that leases are watched by in a
 	// Galera cluster. For tests only.
 	Now func() time.Time
@@ -60,6 +65,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.IdleTimeout == 0 {
 		c.IdleTimeout = 30 * time.Second
+	}
+	if c.MaxClockSkew == 0 {
+		c.MaxClockSkew = 5 * time.Minute
 	}
 	return c
 }

@@ -151,7 +151,7 @@ func openPool(dc *mysql.Config, cfg Config) (*sql.DB, error) {
 	if err != nil {
 		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: openStore, Hint: "the URL's parameters do not go together", Err: err}
 	}
-	db := sql.OpenDB(connector)
+	db := sql.OpenDB(pooledConnector{connector})
 	db.SetMaxOpenConns(cfg.MaxConns)
 	db.SetMaxIdleConns(cfg.MaxConns)
 	if cfg.IdleTimeout > 0 {

@@ -43,6 +43,8 @@ const (
 	numReadOnlyTrx    = 1792
 	numReadOnlyMode   = 1836
 	numKilled         = 1927 // MariaDB: KILL CONNECTION
+	numTimeout        = 1969 // MariaDB: max_statement_time
+	numGroupHook      = 3100 // group replication: the group could not be asked, or not waited for
 	numGroupConflict  = 3101 // group replication rolled the transaction back
 )
 
@@ -110,6 +112,17 @@ func conflict(err error) bool {
 	}
 }
 
+// rolledBack tells whether the error is the server's word that it has rolled back the
+// whole transaction.
+func rolledBack(err error) bool {
+	switch number(err) {
+	case numDeadlock, numGroupConflict, numChangedSince:
+		return true
+	default:
+		return false
+	}
+}
+
 // uncertain tells whether what was to commit may have done so. The server's error is
 // its word that it did not, but for those that may come while a commit is under way.
 // Silence says nothing.
@@ -121,7 +134,8 @@ func uncertain(err error) bool {
 	case 0:
 		return !errors.Is(err, driver.ErrBadConn) && !errors.Is(err, mysql.ErrPktTooLarge) &&
 			!errors.Is(err, sql.ErrTxDone) && !errors.Is(err, sql.ErrNoRows)
-	case numCommitFailed, numUnknownCommand, numShutdown, numInterrupted, numKilled, numPacketTooLarge:
+	case numCommitFailed, numUnknownCommand, numShutdown, numInterrupted, numKilled, numPacketTooLarge,
+		numTimeout, numGroupHook:
 		return true
 	default:
 		return false

@@ -30,6 +30,8 @@ func TestClassify(t *testing.T) {
 		{"error during commit", server(1180), onlyonce.CodeStoreUnavailable, onlyonce.CodeUncertain},
 		{"node not prepared", server(1047), onlyonce.CodeStoreUnavailable, onlyonce.CodeUncertain},
 		{"shutdown", server(1053), onlyonce.CodeStoreUnavailable, onlyonce.CodeUncertain},
+		{"statement timeout", server(1969), onlyonce.CodeStoreUnavailable, onlyonce.CodeUncertain},
+		{"the group could not be asked", server(3100), onlyonce.CodeStoreUnavailable, onlyonce.CodeUncertain},
 		{"killed", server(1927), onlyonce.CodeStoreUnavailable, onlyonce.CodeUncertain},
 		{"interrupted", server(1317), onlyonce.CodeStoreUnavailable, onlyonce.CodeUncertain},
 		{"duplicate", server(1062), onlyonce.CodeStoreUnavailable, onlyonce.CodeStoreUnavailable},

@@ -24,9 +24,9 @@ func TestGalera(t *testing.T) { //nolint:tparallel // a node dies only when all 
 	cluster := testserver.NewGalera(t)
 	ground := func(t *testing.T) *ground {
 		t.Helper()
-		return &ground{t: t, setting: setting{cfg: mysqlstore.Config{MaxConns: 16}}, dsn: func(t *testing.T) (string, string) {
+		return &ground{t: t, setting: setting{cfg: mysqlstore.Config{MaxConns: 16, MaxClockSkew: -1}}, dsn: func(t *testing.T) (string, string) {
 			t.Helper()
-			urls := cluster.Database(t)
+			urls := databases(t, cluster)
 			return urls[0], urls[1]
 		}}
 	}
@@ -45,14 +45,43 @@ func TestGalera(t *testing.T) { //nolint:tparallel // a node dies only when all 
 		})
 		t.Run("features", func(t *testing.T) {
 			t.Parallel()
-			checkGaleraFeatures(t, cluster.Database(t)[2])
+			checkGaleraFeatures(t, databases(t, cluster)[2])
+		})
+		t.Run("a duplicate on the same node", func(t *testing.T) {
+			t.Parallel()
+			checkBusyOnNode(t, databases(t, cluster))
+		})
+		t.Run("how long ago a step was sent", func(t *testing.T) {
+			t.Parallel()
+			checkSendsWatched(t, databases(t, cluster))
+		})
+		t.Run("a step beside other nodes", func(t *testing.T) {
+			t.Parallel()
+			checkStepsBesideOtherNodes(t, databases(t, cluster))
 		})
 		t.Run("an owner comes through another node", func(t *testing.T) {
 			t.Parallel()
-			checkOwnerMoves(t, cluster.Database(t))
+			checkOwnerMoves(t, databases(t, cluster))
 		})
 	})
+	t.Run("a node that refuses a commit", func(t *testing.T) { checkRefusedCommit(t, databases(t, cluster)) })
 	t.Run("a_node_dies_under_load", func(t *testing.T) { checkNodeDies(t, cluster) })
+}
+
+// databases makes a database, and waits until every node has it.
+func databases(t *testing.T, cluster *testserver.Galera) []string {
+	t.Helper()
+	urls := cluster.Database(t)
+	for _, url := range urls {
+		slash := strings.LastIndex(url, "/") + 1
+		db := admin(t, url[:slash])
+		db.SetMaxOpenConns(1)
+		exec(t, db, `SET wsrep_sync_wait = 7`)
+		if n := one[int](t, db, `SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = ?`, url[slash:]); n != 1 {
+			t.Fatalf("a node does not have the database %s", url[slash:])
+		}
+	}
+	return urls
 }
 
 // What the store finds out by itself, and what it refuses.
@@ -65,6 +94,10 @@ func checkGaleraFeatures(t *testing.T, dsn string) {
 	_, err := mysqlstore.New(t.Context(), admin(t, dsn), mysqlstore.Config{})
 	if onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), "wsrep_sync_wait=7") {
 		t.Errorf("a pool whose nodes answer with what they have not applied: %v", err)
+	}
+	_, err = mysqlstore.Open(t.Context(), with(t, dsn, "wsrep_on", "OFF"), mysqlstore.Config{})
+	if onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), "wsrep_on") {
+		t.Errorf("sessions out of the cluster: %v", err)
 	}
 }
 
@@ -141,7 +174,7 @@ func (l *load) run(ctx context.Context, n int, value string) error {
 // every survivor.
 func checkNodeDies(t *testing.T, cluster *testserver.Galera) {
 	t.Helper()
-	urls := cluster.Database(t)
+	urls := databases(t, cluster)
 	l := &load{confirmed: map[string]bool{}}
 	for _, url := range urls {
 		l.stores = append(l.stores, open(t, url, mysqlstore.Config{MaxConns: 12}))

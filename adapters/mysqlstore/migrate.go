@@ -55,14 +55,15 @@ func ups() ([]migration, error) {
 	return list, nil
 }
 
-// migrationPatience is how long a migrator waits for another one.
-const migrationPatience = 20 * time.Second
+// migratorsTurn is how often a migrator that waits for another one looks.
+const migratorsTurn = 100 * time.Millisecond
 
 // Migrate brings the tables up to this version. Tables that are up to date are only
 // read. MySQL commits each statement of a migration by itself, so a crash may leave a
 // part of it; every statement can be run again, and the version is noted last.
-// Several processes may migrate at once: a lock lets one in at a time, and where there
-// is none, in a Galera cluster, it does no harm. It returns an *onlyonce.Error with
+// Several processes may migrate at once: a lock lets one in at a time, and the others
+// wait for it until ctx ends; on two nodes of a Galera cluster, which do not share it,
+// they do no harm. It returns an *onlyonce.Error with
 // CodeConfig when the tables are of a later version than this program knows, or not
 // InnoDB's.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -92,14 +93,16 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 // migrate applies what is missing, under the migrators' lock.
 func (l *line) migrate(ctx context.Context, list []migration) error {
-	got, err := l.take(ctx, l.s.locks+"migrate", migrationPatience)
-	if err != nil {
-		return err
-	}
-	if !got {
-		return &onlyonce.Error{
-			Code: onlyonce.CodeStoreUnavailable, Op: "migrate database",
-			Hint: "another process has been migrating for " + migrationPatience.String() + ": look at it, then start again",
+	for {
+		got, err := l.take(ctx, l.s.locks+"migrate", 0)
+		if err != nil {
+			return err
+		}
+		if got {
+			break
+		}
+		if !wait(ctx, migratorsTurn) {
+			return ctx.Err()
 		}
 	}
 	version, err := readVersion(ctx, l.conn)

@@ -1,11 +1,14 @@
 package mysqlstore_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"io/fs"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -126,6 +129,35 @@ func TestMigratorsAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// A migrator waits for another one for as long as it may.
+func TestMigratorWaits(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.MySQL(t)
+	s := open(t, dsn, mysqlstore.Config{})
+	exec(t, s.DB(), `DELETE FROM onlyonce_migrations`)
+	conn, err := admin(t, dsn).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), `DO GET_LOCK(?, 0)`, mysqlstore.MigrateLock(s)); err != nil {
+		t.Fatal(err)
+	}
+	brief, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := s.Migrate(brief); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("migrate beside another one: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Migrate(t.Context()) }()
+	if _, err := conn.ExecContext(t.Context(), `DO RELEASE_LOCK(?)`, mysqlstore.MigrateLock(s)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("migrate behind another one: %v", err)
+	}
 }
 
 // A program does not touch tables that are newer than it.

@@ -1,6 +1,9 @@
 package mysqlstore
 
 import (
+	"context"
+	"crypto/sha256"
+	"fmt"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -43,4 +46,32 @@ func (s *Store) forget(d onlyonce.Digest) {
 	if s.watch != nil {
 		s.watch.Forget(d)
 	}
+}
+
+// send is the last send of a step, as far as it is told from others.
+type send struct {
+	digest     onlyonce.Digest
+	name       string
+	occurrence int
+	origin     int64
+	epoch      int
+	sends      int
+}
+
+// idle is how long this Store has known of a send, by its own monotonic clock; 0 when
+// it is told of it for the first time. In a Galera cluster the clock of the node that
+// recorded it may be ahead or behind, and says nothing.
+func (s *Store) idle(last send) time.Duration {
+	if s.watch == nil {
+		return 0
+	}
+	sum := sha256.Sum256(fmt.Appendf(last.digest[:], "%d %d %s", last.occurrence, last.epoch, last.name))
+	return -s.sends.Remaining(watch.Sight{Digest: onlyonce.Digest(sum[:len(onlyonce.Digest{})]), Fence: last.origin, Renewal: int64(last.sends)})
+}
+
+// readSend reads the last send of a step of the owner's key.
+func readSend(ctx context.Context, q querier, owner onlyonce.Owner, in onlyonce.Intent) (send, error) {
+	last := send{digest: owner.Key.Digest(), name: in.Name, occurrence: in.Occurrence}
+	err := q.QueryRowContext(ctx, lookSend, ownerArgs(owner, bytesOf(in.Name), in.Occurrence)...).Scan(&last.origin, &last.epoch, &last.sends)
+	return last, err
 }

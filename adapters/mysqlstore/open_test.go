@@ -31,6 +31,13 @@ func TestOpenRefuses(t *testing.T) {
 		"parameters":       {url: with(t, dsn, "readTimeout", "soon"), hint: "parameters"},
 		"no such variable": {url: with(t, dsn, "no_such_variable", "1"), hint: "parameters"},
 		"unsafe charset":   {url: with(t, dsn, "collation", "big5_chinese_ci"), hint: "do not go together"},
+		"read uncommitted": {url: with(t, dsn, isolationName(t, dsn), "'READ-UNCOMMITTED'"), hint: "READ UNCOMMITTED"},
+		"chained":          {url: with(t, dsn, "completion_type", "1"), hint: "completion_type"},
+		"released":         {url: with(t, dsn, "completion_type", "'RELEASE'"), hint: "completion_type"},
+		"charset":          {url: with(t, dsn, "charset", "gbk"), hint: "character set gbk"},
+		"charset variable": {url: with(t, dsn, "character_set_client", "'sjis'"), hint: "character set sjis"},
+		"select limit":     {url: with(t, dsn, "sql_select_limit", "10"), hint: "sql_select_limit=10"},
+		"no binary log":    {url: with(t, dsn, "sql_log_bin", "0"), hint: "sql_log_bin"},
 		"isolation":        {url: dsn, cfg: mysqlstore.Config{Isolation: sql.LevelReadUncommitted}, hint: "Isolation"},
 		"lock timeout":     {url: dsn, cfg: mysqlstore.Config{LockTimeout: time.Millisecond}, hint: "LockTimeout"},
 		"idle timeout":     {url: dsn, cfg: mysqlstore.Config{IdleTimeout: time.Millisecond}, hint: "IdleTimeout"},
@@ -49,6 +56,27 @@ func TestOpenRefuses(t *testing.T) {
 	if _, err := mysqlstore.New(t.Context(), nil, mysqlstore.Config{}); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
 		t.Errorf("no pool: %v", err)
 	}
+}
+
+// C3: sessions that read what is not committed replay answers that may never be. Open
+// sets its own; New refuses a pool of them.
+func TestReadUncommitted(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.NewMariaDB(t, "--transaction-isolation=READ-UNCOMMITTED").Database(t)
+	if _, err := mysqlstore.New(t.Context(), admin(t, dsn), mysqlstore.Config{}); onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), "READ UNCOMMITTED") {
+		t.Errorf("new: %v", err)
+	}
+	s, other := open(t, dsn, mysqlstore.Config{}), open(t, dsn, mysqlstore.Config{})
+	owner := want(t, s, request("k"), onlyonce.Won).Record.Owner()
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback() // it never commits
+	if settled, err := s.CompleteTx(t.Context(), tx, owner, created()); err != nil || !settled.Held {
+		t.Fatalf("complete: %+v, %v", settled, err)
+	}
+	want(t, other, again(request("k")), onlyonce.Busy)
 }
 
 // A table of another engine has neither transactions nor row locks.

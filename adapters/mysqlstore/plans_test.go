@@ -110,7 +110,7 @@ func TestRoundTrips(t *testing.T) {
 		return must(settled.Held, err)
 	})
 	costs("replay", 1, func() error { _, err := s.Claim(ctx, again(fresh)); return err })
-	costs("atomic", 6, func() error {
+	costs("atomic", 8, func() error {
 		_, settled, err := s.Atomic(ctx, request("atomic"), answers)
 		return must(settled.Held, err)
 	})

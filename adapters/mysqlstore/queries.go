@@ -108,6 +108,12 @@ const renewKey = `
 	UPDATE onlyonce_keys SET lease_us = ?, lease_end_us = ` + nowSQL + ` + ?, renewal = LAST_INSERT_ID(renewal + 1)
 	WHERE digest = ? AND fence = ? AND attempt = ? AND state = 1`
 
+// touchKey is what a step's statements change the key's row by, where a lock is not
+// enough.
+const touchKey = `
+	UPDATE onlyonce_keys SET renewal = LAST_INSERT_ID(renewal + 1)
+	WHERE digest = ? AND fence = ? AND attempt = ? AND state = 1`
+
 // completeKey stores the answer. The lease is not looked at.
 const completeKey = `
 	UPDATE onlyonce_keys SET state = 2, reason = '', status = ?, header = ?, body = ?, holds = 0, kept = 0,
@@ -119,6 +125,9 @@ const completeBare = completeKey + ` AND holds = 0 AND kept = 0`
 
 // ownedKey reads a row while it is the owner's.
 const ownedKey = `SELECT ` + keyColumns + ` FROM onlyonce_keys k WHERE k.digest = ? AND k.fence = ? AND k.attempt = ?`
+
+// lockFree is lockOwned for a row that nobody is just working on.
+const lockFree = lockOwned + ` SKIP LOCKED`
 
 // lockOwned is ownedKey as of now, whatever the transaction's snapshot, and keeps the
 // row as it is.
@@ -178,6 +187,18 @@ const sendAgain = `
 		sent_us = LAST_INSERT_ID(` + nowSQL + `), changed_us = ` + nowSQL + `
 	WHERE digest = ? AND name = ? AND occurrence = ? AND epoch = ? AND state = 1 AND origin = ` + owning
 
+// sendAgainSeen is sendAgain where the last send has been known of for ?.
+const sendAgainSeen = `
+	UPDATE onlyonce_steps SET send_within_us = GREATEST(?, send_within_us - ?), sends = sends + 1,
+		sent_us = LAST_INSERT_ID(` + nowSQL + `), changed_us = ` + nowSQL + `
+	WHERE digest = ? AND name = ? AND occurrence = ? AND epoch = ? AND state = 1 AND origin = ` + owning
+
+// lookSend reads which send of a step of the owner's key is the last.
+const lookSend = `
+	SELECT s.origin, s.epoch, s.sends FROM onlyonce_keys k
+	JOIN onlyonce_steps s ON s.digest = k.digest AND s.origin = k.origin AND s.name = ? AND s.occurrence = ?
+	WHERE k.digest = ? AND k.fence = ? AND k.attempt = ? AND k.state = 1`
+
 // sendAnew records the first send of a higher epoch of a step that was not applied.
 const sendAnew = `
 	UPDATE onlyonce_steps SET provider = ?, derived_key = ?, reference = ?, request = ?, send_within_us = ?, epoch = ?,
@@ -199,7 +220,7 @@ const lookStep = `
 // selectSteps lists the steps of the key's present life in order of beginning.
 const selectSteps = `
 	SELECT s.name, s.occurrence, s.provider, s.epoch, s.derived_key, s.reference, s.request,
-		s.send_within_us, s.state, s.result, s.sends, s.begun_us, s.sent_us, ` + nowSQL + `
+		s.send_within_us, s.state, s.result, s.sends, s.begun_us, s.sent_us, ` + nowSQL + `, s.origin
 	FROM onlyonce_keys k JOIN onlyonce_steps s ON s.digest = k.digest AND s.origin = k.origin
 	WHERE k.digest = ? AND k.scope = ? AND k.key_value = ?
 	ORDER BY s.position, s.begun_us, s.name, s.occurrence`

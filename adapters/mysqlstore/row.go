@@ -135,7 +135,7 @@ func (s *Store) lookBy(ctx context.Context, q querier, key onlyonce.Key, resourc
 		holds := onlyonce.ResourceDigest(key.Scope, resource)
 		ask = query{selectBoth, append(ask.args, holds[:])}
 	}
-	locks := s.watch == nil && !s.at.vitess()
+	locks := s.at.locks() && !s.at.vitess()
 	if !locks {
 		ask = query{withoutLocks(ask.sql), ask.args[1:]}
 	}

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/onlyonce-go/onlyonce"
 )
@@ -39,11 +40,12 @@ func (s *Store) StepTx(ctx context.Context, owner onlyonce.Owner, step onlyonce.
 		return l.stepAfter(ctx, owner, step, err)
 	}
 	result = blob(result)
-	if err := exec(ctx, l.tx, testGuard); err != nil {
-		return nil, true, classify(op, ended(err), undone)
+	var n int64
+	renewal, err := s.touch(ctx, l.tx, owner)
+	if err == nil && renewal != 0 {
+		n, err = count(ctx, l.tx, s.sql(insertStep), ownerArgs(owner,
+			bytesOf(step.Name), step.Occurrence, bytesOf(onlyonce.ProviderStore), 0, "", "", "", 0, stepDone, result)...)
 	}
-	n, err := count(ctx, l.tx, s.sql(insertStep), ownerArgs(owner,
-		bytesOf(step.Name), step.Occurrence, bytesOf(onlyonce.ProviderStore), 0, "", "", "", 0, stepDone, result)...)
 	switch {
 	case duplicate(err) || (err == nil && n == 0):
 		return l.stepAfter(ctx, owner, step, nil)
@@ -53,6 +55,7 @@ func (s *Store) StepTx(ctx context.Context, owner onlyonce.Owner, step onlyonce.
 	if err := l.commit(op); err != nil {
 		return nil, false, err
 	}
+	s.touched(owner, renewal)
 	return result, true, nil
 }
 
@@ -68,6 +71,9 @@ func (r recorded) done() (result []byte, held bool) {
 // same owner, whose reply was lost, has come to its commit meanwhile, or the owner has
 // lost the key, or fn failed.
 func (l *line) stepAfter(ctx context.Context, owner onlyonce.Owner, step onlyonce.TxStep, failure error) ([]byte, bool, error) {
+	if errors.Is(failure, onlyonce.ErrTxEnded) {
+		return nil, true, failure
+	}
 	l.rollback()
 	now, err := readStep(context.WithoutCancel(ctx), l.conn, owner, step)
 	if result, held := now.done(); err == nil && held {

@@ -28,6 +28,8 @@ type Store struct {
 	locks string
 	// watch judges leases in a Galera cluster; nil elsewhere.
 	watch *watch.Watch
+	// sends is what it has seen of the sends of steps there.
+	sends *watch.Watch
 	open  local.Open
 	seen  local.Seen
 }
@@ -43,9 +45,15 @@ var (
 // New makes a Store on the caller's pool, which stays the caller's to close, and
 // makes or updates the tables unless Config.SkipMigrate is set. It looks at one of
 // the pool's sessions and refuses it, with CodeConfig and a hint, when it is not in
-// strict mode, has autocommit off, in a Galera cluster does not wait for its node
-// (wsrep_sync_wait=7), or on Vitess may reach two shards in one transaction
-// (transaction_mode); all sessions must be alike. With the driver's
+// strict mode, has autocommit off, chains transactions (completion_type), is READ
+// UNCOMMITTED, has another character set than UTF-8 or one of single bytes, limits what
+// it reads (sql_select_limit) or logs (sql_log_bin), in a Galera cluster is not a part
+// of it (wsrep_on) or does not wait for its node (wsrep_sync_wait=7), or on Vitess may
+// reach two shards in one transaction (transaction_mode). A replication group of several
+// primaries is refused too. All sessions must be alike, and stay so: whoever changes
+// one, or leaves a transaction open on it that was not begun with BeginTx, must not give
+// it back, since what the store writes there would not be committed (Open's pool takes
+// care of that by itself). With the driver's
 // interpolateParams a statement takes one round trip instead of two. The pool's own
 // innodb_lock_wait_timeout, wait_timeout and readTimeout should be short.
 func New(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
@@ -67,7 +75,7 @@ func New(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 	_, _ = h.Write([]byte(at.database)) // a hash never fails
 	s.locks = fmt.Sprintf("onlyonce:%08x:", h.Sum32())
 	if at.galera() {
-		s.watch = watch.New(cfg.Now, 0)
+		s.watch, s.sends = watch.New(cfg.Now, 0), watch.New(cfg.Now, 0)
 	}
 	bring := s.Migrate
 	if cfg.SkipMigrate {
@@ -91,7 +99,10 @@ func (s *Store) Close() error {
 }
 
 // DB is the pool, for the business tables' own statements, and for transactions that
-// end with CompleteTx.
+// end with CompleteTx. Of Open's a connection is closed, not given back, when a statement
+// on it may have changed the session or begun a transaction: anything but SELECT, INSERT,
+// UPDATE, DELETE, REPLACE, WITH, SHOW, EXPLAIN and savepoints. Of New's nothing is: begin
+// transactions with BeginTx only.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Features says what is promised. Durable is false where the server does not flush

@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -23,7 +24,7 @@ func (b *batch) most() int {
 // Sweep does one bounded batch of housekeeping, in small transactions. What has
 // expired or was abandoned is found by an index in order of time; rows that somebody
 // is just working on are left for the next time. A lock lets one sweeper of a database
-// in at a time; in a Galera cluster, which has no such lock, several do no harm. On
+// in at a time; in a Galera cluster it is one a node, and several do no harm. On
 // Vitess each row is a transaction of its own.
 func (s *Store) Sweep(ctx context.Context, req onlyonce.SweepRequest) (res onlyonce.SweepResult, err error) {
 	const op = "sweep"
@@ -56,6 +57,8 @@ type batch struct {
 	*line
 	req onlyonce.SweepRequest
 	res onlyonce.SweepResult
+	// later counts attempts that were put off.
+	later int
 }
 
 // inTx runs fn in a transaction of the sweeper's own connection.
@@ -82,7 +85,7 @@ func (b *batch) expired(ctx context.Context) error {
 		digests = append(digests, d)
 		return err
 	})
-	b.res.More = len(digests) == b.req.Limit
+	full := len(digests) == b.req.Limit
 	for err == nil && len(digests) > 0 {
 		n := min(len(digests), b.most())
 		var deleted int64
@@ -90,9 +93,13 @@ func (b *batch) expired(ctx context.Context) error {
 			deleted, err = b.delete(ctx, q, digests[:n])
 			return err
 		})
-		b.res.Deleted += int(deleted)
+		if err == nil {
+			b.res.Deleted += int(deleted)
+		}
+		err = passed(err)
 		digests = digests[n:]
 	}
+	b.more(full, b.res.Deleted)
 	return err
 }
 
@@ -144,7 +151,7 @@ func (b *batch) abandoned(ctx context.Context) error {
 		rows = append(rows, r)
 		return err
 	})
-	b.res.More = b.res.More || len(rows) == b.req.Limit
+	full := len(rows) == b.req.Limit
 	for _, r := range rows {
 		if err != nil {
 			return err
@@ -153,8 +160,39 @@ func (b *batch) abandoned(ctx context.Context) error {
 		case b.s.leaseOver(r, b.req.Grace):
 			err = b.decide(ctx, r)
 		case r.LeaseEnd.After(r.now.Add(-b.req.Grace)):
-			err = exec(ctx, b.conn, lookLater, ownerArgs(r.Owner())...)
+			err = b.putOff(ctx, r)
 		}
+		err = passed(err)
+	}
+	b.more(full, b.res.Freed+b.res.Parked+b.later)
+	return err
+}
+
+// more notes that a limit was reached. What a batch can do nothing about it will find
+// again: only behind one that has done something is another worth its while.
+func (b *batch) more(full bool, did int) { b.res.More = b.res.More || (full && did > 0) }
+
+// passed makes nothing of a row that somebody else is working on: it is left for the
+// next time, and the others are decided.
+func passed(err error) error {
+	if errors.Is(err, onlyonce.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// putOff has the next sweeper look at a renewed attempt when its lease ends.
+func (b *batch) putOff(ctx context.Context, found *keyRow) error {
+	put := false
+	err := b.inTx(ctx, func(q querier) error {
+		row, err := b.s.readOwned(ctx, q, lockFree, found.Owner())
+		if put = err == nil && row != nil; !put {
+			return err
+		}
+		return exec(ctx, q, lookLater, ownerArgs(row.Owner())...)
+	})
+	if put && err == nil {
+		b.later++
 	}
 	return err
 }
@@ -165,7 +203,7 @@ func (b *batch) decide(ctx context.Context, found *keyRow) error {
 	var parked, freed bool
 	err := b.inTx(ctx, func(q querier) error {
 		parked, freed = false, false
-		row, err := b.s.readOwned(ctx, q, lockOwned, found.Owner())
+		row, err := b.s.readOwned(ctx, q, lockFree, found.Owner())
 		if err != nil || row == nil || row.State != onlyonce.InProgress || row.renewal != found.renewal {
 			return err
 		}
@@ -220,7 +258,7 @@ func (b *batch) steps(ctx context.Context) error {
 		dead = append(dead, []any{digest, origin, name, occurrence})
 		return err
 	})
-	b.res.More = b.res.More || len(dead) == b.req.Limit
+	full := len(dead) == b.req.Limit
 	for err == nil && len(dead) > 0 {
 		n := min(len(dead), b.most())
 		var deleted int64
@@ -235,8 +273,12 @@ func (b *batch) steps(ctx context.Context) error {
 			}
 			return nil
 		})
-		b.res.Steps += int(deleted)
+		if err == nil {
+			b.res.Steps += int(deleted)
+		}
+		err = passed(err)
 		dead = dead[n:]
 	}
+	b.more(full, b.res.Steps)
 	return err
 }

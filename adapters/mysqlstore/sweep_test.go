@@ -121,6 +121,38 @@ func TestSweepPutsOffTheRenewed(t *testing.T) {
 	}
 }
 
+// C7: an abandoned attempt that somebody is just working on, or one to be put off, is
+// left for the next time; the others are decided, and nobody is told to come back at
+// once for what nothing can be done about.
+func TestSweepPassesBy(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.MySQL(t)
+	s, pool := open(t, dsn, mysqlstore.Config{LockTimeout: time.Second}), admin(t, dsn)
+	for _, v := range []string{"locked", "renewed", "free"} {
+		req := request(v)
+		req.Lease = time.Microsecond
+		owner := want(t, s, req, onlyonce.Won).Record.Owner()
+		if v == "renewed" {
+			if held, err := s.Renew(t.Context(), owner, time.Hour); !held || err != nil {
+				t.Fatalf("renew: %v, %v", held, err)
+			}
+		}
+	}
+	free, freeRenewed := hold(t, pool, request("locked").Key), hold(t, pool, request("renewed").Key)
+	if r := sweep(t, s, sweepAll); r.Freed != 1 || r.More {
+		t.Errorf("swept %+v, want the one that is free", r)
+	}
+	only := onlyonce.SweepRequest{Limit: 1, StepRetention: time.Hour}
+	if r := sweep(t, s, only); r.Freed != 0 || r.More {
+		t.Errorf("swept %+v, want nothing, and nothing more", r)
+	}
+	free()
+	freeRenewed()
+	if r := sweep(t, s, sweepAll); r.Freed != 1 {
+		t.Errorf("swept %+v, want the one that was locked", r)
+	}
+}
+
 // A sweeper beside owners decides nothing about those that are alive, and what it
 // decides about the others their owners hear of (C6, C7).
 func TestSweepBesideOwners(t *testing.T) {

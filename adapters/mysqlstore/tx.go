@@ -18,8 +18,10 @@ import (
 // Whatever way fn comes back, nothing but an answer is committed. fn must return
 // every error of a statement: behind a deadlock the server has rolled back
 // everything and commits the next statement by itself. It must not end the
-// transaction, nor run DDL, which commits it. Where the store finds that the
-// transaction is not its own any more it returns ErrTxEnded.
+// transaction, nor run DDL, which commits it. Where the store finds, behind an answer,
+// an error or a panic, that the transaction is not its own any more it returns
+// ErrTxEnded. It cannot tell where the connection is lost too, nor a deadlock that fn
+// returns from one before it that fn has ignored: that is ErrConflict.
 //
 // While fn runs it holds one connection, so fn must not use the Store for anything
 // but CompleteTx on its own tx when the pool has one connection only. A crash leaves
@@ -78,17 +80,12 @@ func (s *Store) atomic(ctx context.Context, by *inside, claim *onlyonce.Claim, f
 	if err != nil || answer == nil {
 		return none, err
 	}
-	if !by.wrote {
-		if err := exec(ctx, by.tx, testGuard); err != nil {
-			return none, classify(op, ended(err), undone)
-		}
-	}
 	done, err := s.completeTx(ctx, by.tx, claim.Record.Owner(), *answer)
 	switch {
 	case err != nil:
 		return none, classify(op, ended(err), undone)
 	case !done.fresh && by.wrote:
-		return none, txEnded() // nobody else could change the row that it wrote
+		return none, txEnded(nil) // nobody else could change the row that it wrote
 	case !done.fresh:
 		return done.Settled, nil
 	}
@@ -132,6 +129,9 @@ func (x *inside) write(ctx context.Context, c *claiming) (bool, error) {
 			return classify(op, err, undone)
 		}
 		won, err := c.run(ctx, x.tx)
+		if won && err == nil {
+			err = exec(ctx, x.tx, setGuard)
+		}
 		if x.wrote = won && err == nil; !x.wrote {
 			x.rollback()
 		}
@@ -140,39 +140,72 @@ func (x *inside) write(ctx context.Context, c *claiming) (bool, error) {
 	return x.wrote, lost(err)
 }
 
-// run runs a handler. Its error is its own, unless a concurrent transaction is the
-// cause.
+// run runs a handler in a guarded transaction. Its error is its own, unless a
+// concurrent transaction is the cause, or the transaction has ended by itself: then a
+// rollback undoes nothing, whatever way the handler has come back.
 func run[T any](ctx context.Context, l *line, fn func(context.Context, *sql.Tx) (T, error)) (result T, err error) {
+	const op = "run transaction"
+	back := false
+	defer func() {
+		if back || !errors.Is(l.test(ctx), onlyonce.ErrTxEnded) {
+			return // else a panic goes on
+		}
+		if v := recover(); v != nil {
+			err = txEnded(fmt.Errorf("the handler panicked: %v", v))
+		}
+	}()
 	got, err := fn(ctx, l.tx)
+	back = true
+	test := l.test(ctx)
 	switch {
+	case errors.Is(test, onlyonce.ErrTxEnded) && !l.s.at.undoes(err):
+		return result, txEnded(err)
 	case err != nil && conflict(err):
-		return result, classify("run transaction", err, undone)
+		return result, classify(op, err, undone)
 	case err != nil:
 		return result, err
 	case ctx.Err() != nil:
-		return result, fmt.Errorf("run transaction: %w", ctx.Err())
+		return result, fmt.Errorf("%s: %w", op, ctx.Err())
+	case test != nil:
+		return result, classify(op, test, undone)
 	}
 	return got, nil
 }
 
 // A savepoint tells whether a transaction is still the one that was begun. After a
-// deadlock, or a COMMIT that a handler sent, it is gone.
+// deadlock, DDL, or a COMMIT that a handler sent, it is gone.
 const (
 	setGuard  = `SAVEPOINT onlyonce`
 	testGuard = `RELEASE SAVEPOINT onlyonce`
+	// Outside of a transaction a savepoint is gone at once.
+	setOpen  = `SAVEPOINT onlyonce_open`
+	testOpen = `RELEASE SAVEPOINT onlyonce_open`
 )
+
+// test tells by the guard whether the transaction is still open; also when the
+// handler's context has ended.
+func (l *line) test(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	return ended(exec(ctx, l.tx, testGuard))
+}
 
 // ended tells a transaction that is over from one that failed.
 func ended(err error) error {
 	if errors.Is(err, sql.ErrTxDone) || number(err) == numNoSavepoint {
-		return txEnded()
+		return txEnded(err)
 	}
 	return err
 }
 
-func txEnded() error {
+// txEnded is the error of a transaction that is over. That the handler speaks of a
+// conflict must not have it repeated: something stands.
+func txEnded(cause error) error {
+	if errors.Is(cause, onlyonce.ErrConflict) || errors.Is(cause, onlyonce.ErrUncertain) {
+		cause = errors.New(cause.Error())
+	}
 	return &onlyonce.Error{
-		Code: onlyonce.CodeTxEnded, Op: "run transaction",
+		Code: onlyonce.CodeTxEnded, Op: "run transaction", Err: cause,
 		Hint: "the handler ended the transaction, or the server did and the handler ignored the error of a statement; what it wrote may stand: return every error, and leave the end to the store",
 	}
 }
@@ -203,9 +236,6 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 	if answer == nil {
 		return none, nil
 	}
-	if err := exec(ctx, l.tx, testGuard); err != nil {
-		return none, classify(op, ended(err), undone)
-	}
 	done, err := s.completeTx(ctx, l.tx, owner, *answer)
 	switch {
 	case err != nil:
@@ -223,6 +253,9 @@ func (s *Store) Finish(ctx context.Context, owner onlyonce.Owner, fn onlyonce.Tx
 // same owner, whose reply was lost, has come to its commit meanwhile: what it wrote is
 // then there already.
 func (s *Store) finishFailed(ctx context.Context, l *line, owner onlyonce.Owner, failure error) (onlyonce.Settled, error) {
+	if errors.Is(failure, onlyonce.ErrTxEnded) {
+		return onlyonce.Settled{}, failure
+	}
 	l.rollback()
 	row, err := s.readOwned(context.WithoutCancel(ctx), l.conn, ownedKey, owner)
 	if settled := settledBefore(row); err == nil && settled.Held {
@@ -231,7 +264,7 @@ func (s *Store) finishFailed(ctx context.Context, l *line, owner onlyonce.Owner,
 	return onlyonce.Settled{}, failure
 }
 
-// guarded begins a transaction that testGuard can test.
+// guarded begins a transaction that run can test.
 func (l *line) guarded(ctx context.Context) error {
 	if err := l.begin(ctx, l.s.cfg.Isolation); err != nil {
 		return err
@@ -248,10 +281,20 @@ func (l *line) guarded(ctx context.Context) error {
 // unless the server says that it was rolled back. In MariaDB with
 // innodb_snapshot_isolation a takeover or renewal since the snapshot is ErrConflict.
 // When the owner has completed the key before, Settled.Earlier is set and Held is not.
+// A transaction that is over already, as behind a deadlock whose error was ignored, is
+// ErrTxEnded, and nothing is completed. It takes two round trips more than Complete.
 func (s *Store) CompleteTx(ctx context.Context, tx *sql.Tx, owner onlyonce.Owner, answer onlyonce.Answer) (onlyonce.Settled, error) {
+	const op = "complete key"
+	err := exec(ctx, tx, setOpen)
+	if err == nil {
+		err = exec(ctx, tx, testOpen)
+	}
+	if err != nil {
+		return onlyonce.Settled{}, classify(op, ended(err), undone)
+	}
 	done, err := s.completeTx(ctx, tx, owner, answer)
 	if err != nil {
-		return onlyonce.Settled{}, classify("complete key", err, undone)
+		return onlyonce.Settled{}, classify(op, err, undone)
 	}
 	if done.Held && !done.fresh {
 		return onlyonce.Settled{Earlier: true, ExpiresAt: done.ExpiresAt}, nil

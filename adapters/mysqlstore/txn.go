@@ -137,11 +137,16 @@ func (l *line) begin(ctx context.Context, isolation sql.IsolationLevel) error {
 	return nil
 }
 
-// commit ends the transaction. Its error is classified.
+// commit ends the transaction. Its error is classified. A server that refuses a COMMIT
+// may leave the transaction open, and would take what is written next for a part of it:
+// unless it says that it has rolled back, the connection is closed.
 func (l *line) commit(op string) error {
 	err := l.tx.Commit()
 	l.end()
 	l.tx = nil
+	if err != nil && !rolledBack(err) {
+		l.discard()
+	}
 	return classify(op, err, committing)
 }
 
@@ -151,7 +156,7 @@ func (l *line) rollback() {
 	if l.tx == nil {
 		return
 	}
-	if err := l.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+	if err := l.tx.Rollback(); err != nil { // also when a handler has tried to end it, with whatever success
 		l.discard()
 	}
 	l.end()
@@ -159,9 +164,9 @@ func (l *line) rollback() {
 }
 
 // take takes a key's lock, and waits for it that long; false: another session has
-// it. A Galera cluster has no locks that all of its nodes see.
+// it. In a Galera cluster only sessions of the same node see it.
 func (l *line) take(ctx context.Context, name string, patience time.Duration) (bool, error) {
-	if l.s.watch != nil {
+	if !l.s.at.locks() {
 		return true, nil
 	}
 	var got sql.NullInt64

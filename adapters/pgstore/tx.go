@@ -140,7 +140,7 @@ func run[T any](ctx context.Context, x *session, fn func(context.Context, pgx.Tx
 	switch {
 	case !x.alive(): // also when it failed: a rollback undoes nothing then
 		return nil, &onlyonce.Error{
-			Code: onlyonce.CodeTxEnded, Op: "run transaction", Err: err,
+			Code: onlyonce.CodeTxEnded, Op: "run transaction", Err: unrepeatable(err),
 			Hint: "the handler ended the transaction, and what it wrote may stand: only the store may commit or roll back",
 		}
 	case err != nil && conflict(err):
@@ -149,6 +149,15 @@ func run[T any](ctx context.Context, x *session, fn func(context.Context, pgx.Tx
 		return nil, err
 	}
 	return answer, nil
+}
+
+// unrepeatable is a handler's error behind a transaction that it has ended: nobody may
+// take it for one after which all of it is done again.
+func unrepeatable(err error) error {
+	if errors.Is(err, onlyonce.ErrConflict) || errors.Is(err, onlyonce.ErrUncertain) || (err != nil && conflict(err)) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 // completion completes a claim: by its row, or by writing that.

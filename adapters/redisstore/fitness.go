@@ -72,7 +72,7 @@ func (s *Store) inspect(ctx context.Context) error {
 		seen.flushed = seen.flushed && flushes(ctx, m, info)
 	}
 	s.opened.Do(func() { s.seen = seen })
-	s.looked.Store(time.Now().UnixNano())
+	s.looked.Store(s.process().UnixNano())
 	s.unfit.Store(nil)
 	return nil
 }
@@ -83,7 +83,7 @@ const lookEvery = time.Minute
 // lookAgain has one claim a minute inspect the servers. What it cannot learn changes
 // nothing: the claim itself will tell.
 func (s *Store) lookAgain(ctx context.Context) {
-	now, last := time.Now().UnixNano(), s.looked.Load()
+	now, last := s.process().UnixNano(), s.looked.Load()
 	if time.Duration(now-last) >= lookEvery && s.looked.CompareAndSwap(last, now) {
 		_ = s.inspect(ctx)
 	}

@@ -27,6 +27,8 @@ type Store struct {
 	unfit atomic.Pointer[onlyonce.Error]
 	// looked is when this store last asked the servers, in the process's time.
 	looked atomic.Int64
+	// process is the process's clock, for that alone.
+	process func() time.Time
 	// seen is what the servers said of themselves when the store was opened.
 	seen   fitness
 	opened sync.Once
@@ -44,7 +46,7 @@ var (
 )
 
 func newStore(client redis.UniversalClient, cfg Config) *Store {
-	return &Store{client: client, cfg: cfg, scripts: newScripts()}
+	return &Store{process: time.Now, client: client, cfg: cfg, scripts: newScripts()}
 }
 
 // Features says what the store promises. Durable is true only where, when it was
