@@ -154,7 +154,8 @@ func TestNext(t *testing.T) {
 		"a step has begun":   {onlyonce.Record{State: onlyonce.InDoubt}, charge(onlyonce.StepBegun), true, `"occurrence": 1`},
 		"nothing is kept":    {onlyonce.Record{State: onlyonce.InDoubt}, charge(onlyonce.StepBegun), false, "a retry by its client"},
 		"a step is done":     {onlyonce.Record{State: onlyonce.InDoubt}, charge(onlyonce.StepDone), true, "only the answer is missing"},
-		"no steps":           {onlyonce.Record{State: onlyonce.InDoubt}, nil, false, "--not-applied"},
+		"no steps":           {onlyonce.Record{State: onlyonce.InDoubt, Abandon: onlyonce.AbandonResume}, nil, false, "a retry by its client"},
+		"no steps, wrapped":  {onlyonce.Record{State: onlyonce.InDoubt}, nil, false, "it must be settled"},
 		"other steps":        {onlyonce.Record{State: onlyonce.InDoubt, Reason: onlyonce.ReasonChangedSteps + "x"}, charge(onlyonce.StepDone), true, "the version of the service"},
 		"declared":           {onlyonce.Record{State: onlyonce.InDoubt, Reason: onlyonce.ReasonDeclared}, charge(onlyonce.StepDone), true, "log"},
 	} {

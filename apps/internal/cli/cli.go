@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/apps/internal/keystore"
 	"github.com/onlyonce-go/onlyonce/apps/internal/server"
 )
 
@@ -24,6 +27,8 @@ const (
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
+
+	secrets []string // that no error may show
 }
 
 // grammar is all commands and their flags.
@@ -64,6 +69,7 @@ func Run(ctx context.Context, args []string, std Streams) (code int) {
 			code = int(e)
 		}
 	}()
+	std.secrets = secretsOf(append([]string{os.Getenv("ONLYONCE_STORE")}, args...))
 	parser, err := kong.New(&grammar{},
 		kong.Name("onlyonce"), kong.Description(description),
 		kong.Configuration(loadConfig), kong.DefaultEnvars("ONLYONCE"),
@@ -76,17 +82,28 @@ func Run(ctx context.Context, args []string, std Streams) (code int) {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return std.misused(err)
+		return std.misused(err, args)
 	}
 	return std.fail(command.Run())
 }
 
 // misused reports a command line that was not understood.
-func (s Streams) misused(err error) int {
+func (s Streams) misused(err error, args []string) int {
 	hint := "onlyonce --help lists the commands"
 	if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context != nil {
 		if node := p.Context.Selected(); node != nil {
 			hint = "onlyonce " + node.Path() + " --help explains the command"
+			if node.Name == "migrate" {
+				hint = "say up, status or print, and then the flags: onlyonce migrate status --store URL"
+			}
+		}
+	}
+	if strings.Contains(err.Error(), "--per-day") {
+		hint = "say how many operations a day there are: onlyonce estimate --per-day 2000000 --retention 7d --row 1KB"
+	}
+	for _, arg := range args {
+		if keystore.Known(arg) && strings.Contains(err.Error(), arg) {
+			hint = "did you mean --store? A store is named with --store URL"
 		}
 	}
 	return s.fail(&usageError{err.Error(), hint})
@@ -110,9 +127,9 @@ func (s Streams) fail(err error) int {
 	if e, ok := errors.AsType[*usageError](err); ok {
 		hint, code = e.hint, exitUsage
 	}
-	fmt.Fprintf(s.Err, "onlyonce: %s\n", text)
+	fmt.Fprintf(s.Err, "onlyonce: %s\n", masked(text, s.secrets))
 	if hint != "" {
-		fmt.Fprintf(s.Err, "hint: %s\n", hint)
+		fmt.Fprintf(s.Err, "hint: %s\n", masked(hint, s.secrets))
 	}
 	return code
 }

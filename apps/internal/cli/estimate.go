@@ -18,7 +18,7 @@ type estimateCmd struct {
 	Store     string   `placeholder:"URL" help:"A store to measure: what a key takes there, read from its own tables if they have 1,000 keys or more. Nothing is written without --sample or --latency."`
 	Sample    bool     `env:"-" help:"Write keys of --row bytes to a place of their own beside the store (a schema in PostgreSQL, a file for SQLite), measure them, and remove the place."`
 	Latency   bool     `env:"-" help:"Measure claim, completion and replay on the store itself, with keys of the scope onlyonce.estimate, which expire at once and are swept."`
-	Keys      int      `default:"2000" help:"How many keys --sample and --latency write."`
+	Keys      int      `default:"2000" help:"How many keys --latency writes and --sample measures; --sample writes half as many more before them."`
 	JSON      bool     `name:"json" env:"-" help:"Print JSON."`
 }
 
@@ -41,6 +41,8 @@ const (
 // Validate refuses what makes no sense.
 func (c *estimateCmd) Validate() error {
 	switch {
+	case c.PerDay == 0: // or not given
+		return fmt.Errorf("--per-day is required: --per-day must be between 1 and %s", count(maxPerDay))
 	case c.PerDay < 1 || c.PerDay > maxPerDay:
 		return fmt.Errorf("--per-day must be between 1 and %s, got %s", count(maxPerDay), c.PerDay)
 	case time.Duration(c.Retention) < time.Second || time.Duration(c.Retention) > maxRetention:

@@ -62,6 +62,9 @@ func (e *estimate) live(ctx context.Context, s *keystore.Store) error {
 // sample writes keys into a store of their own, and measures what the last ones of
 // them have added: the first ones find pages that are there already.
 func (c *estimateCmd) sample(ctx context.Context, std Streams) (print footprint, err error) {
+	if err := keystore.Sampled(c.Store); err != nil {
+		return footprint{}, err
+	}
 	fmt.Fprintf(std.Err, "onlyonce: writing %d keys of %s to a place of their own beside the store, which is removed afterwards\n", c.Keys+c.Keys/2, c.Row)
 	defer func() {
 		if ctx.Err() != nil && err != nil { // whatever it was that the signal broke off

@@ -314,7 +314,7 @@ func (p program) refused(t *testing.T) {
 	if servable(p.url) {
 		return
 	}
-	if _, errs, code := run(t, "serve", "--listen", "127.0.0.1:0", "--store", p.url); code != exitUsage || !strings.Contains(errs, want) {
+	if _, errs, code := run(t, "serve", "--listen", "127.0.0.1:0", "--store", p.url); code != exitUsage || !strings.Contains(errs, "payments service needs sqlite:PATH or postgres://") {
 		t.Errorf("serve: %d %s", code, errs)
 	}
 }

@@ -33,6 +33,8 @@ func (s situation) next() []string {
 		return append(s.again(), s.settling(begun[0])...)
 	case rec.State == onlyonce.InDoubt && len(all) > 0:
 		return append(s.again(), "its effect is recorded, only the answer is missing: keys settle --applied FILE --answer-only leaves the books without it")
+	case rec.State == onlyonce.InDoubt && rec.Abandon != onlyonce.AbandonResume:
+		return []string{"it must be settled: nothing is recorded that a retry could go on behind, so every retry is told that the outcome is unknown, unless its service has a function to find out (Op.Recover); find out what became of it, then: keys settle --applied FILE with the answer, or --not-applied"}
 	case rec.State == onlyonce.InDoubt:
 		return append(s.again(), "find out what became of it, then: keys settle --applied FILE with the answer, or --not-applied")
 	case rec.State == onlyonce.FailedRetryable && len(begun) > 0:

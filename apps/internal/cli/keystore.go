@@ -60,7 +60,8 @@ func (f keysFlag) look(ctx context.Context, fn func(opened) error) error {
 	if !servable(f.Store) {
 		return f.with(ctx, func(s *keystore.Store) error { return fn(opened{Store: s}) })
 	}
-	return storeFlag(f).with(ctx, func(d *db.Database) error {
+	found := false
+	err := storeFlag(f).with(ctx, func(d *db.Database) error {
 		o := opened{Store: &keystore.Store{Store: d.Keys(), Kind: keystore.Scheme(f.Store)}}
 		version, err := d.Version(ctx)
 		if err != nil {
@@ -69,8 +70,16 @@ func (f keysFlag) look(ctx context.Context, fn func(opened) error) error {
 		if version > 0 {
 			o.payments = d
 		}
+		found = true
 		return fn(o)
 	})
+	if !found && onlyonce.CodeOf(err) == onlyonce.CodeConfig {
+		// Keys are what the command is about: what they lack is named before the service's.
+		if missing := f.with(ctx, func(*keystore.Store) error { return nil }); missing != nil {
+			return missing
+		}
+	}
+	return err
 }
 
 // operators are the store's powers for operators.

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce/apps/internal/keystore"
@@ -30,13 +32,21 @@ func (f tablesFlags) payments() bool {
 
 type migrateUpCmd struct {
 	tablesFlags
-	Wait span `default:"10m" help:"How long to wait for another process that has a SQLite file locked; it may be migrating it."`
+	Wait           span `default:"10m" help:"How long to wait for another process that has a SQLite file locked; it may be migrating it."`
+	PartitionEvery span `default:"0s" help:"PostgreSQL alone: have answers and kept requests in partitions by the time when they expire, of so long a period each, like 24h. Tables in use are switched over. 0: leave them as they are."`
+	PartitionAhead int  `default:"7" help:"How many periods ahead there are partitions, 1 to 100: --partition-every times this should be the retention or more."`
 }
 
 // Validate refuses what makes no sense.
 func (c *migrateUpCmd) Validate() error {
 	if c.Wait < 0 {
 		return fmt.Errorf("--wait must not be negative, got %s", c.Wait)
+	}
+	if c.PartitionEvery < 0 || c.PartitionAhead < 1 || c.PartitionAhead > 100 {
+		return errors.New("--partition-every must not be negative, and --partition-ahead must be from 1 to 100")
+	}
+	if scheme := keystore.Scheme(c.Store); c.PartitionEvery > 0 && scheme != "postgres" && scheme != "postgresql" {
+		return fmt.Errorf("--partition-every is for postgres:// alone, not for a store of the kind %s: leave it out", scheme)
 	}
 	return nil
 }
@@ -46,10 +56,13 @@ func (c *migrateUpCmd) Run(ctx context.Context, std Streams) error {
 	waits, cancel := context.WithTimeout(ctx, time.Duration(c.Wait))
 	defer cancel()
 	for said := false; ; said = true {
-		err := c.up(ctx)
+		made, err := c.up(ctx)
+		if err == nil && c.PartitionEvery > 0 {
+			err = keystore.Partition(ctx, c.Store, keystore.Partitions{Every: time.Duration(c.PartitionEvery), Ahead: c.PartitionAhead})
+		}
 		switch {
 		case err == nil:
-			fmt.Fprintf(std.Out, "the tables of %s are up to date\n", c.tables())
+			c.print(std.Out, made)
 			return nil
 		case !keystore.Locked(err) || waits.Err() != nil:
 			return fmt.Errorf("migrate: %w", err)
@@ -60,12 +73,35 @@ func (c *migrateUpCmd) Run(ctx context.Context, std Streams) error {
 }
 
 // up migrates, once. A store that is locked is waited for by the store itself, for
-// some seconds.
-func (c *migrateUpCmd) up(ctx context.Context) error {
+// some seconds. made tells that the payments service had no tables before.
+func (c *migrateUpCmd) up(ctx context.Context) (made bool, err error) {
 	if !c.payments() {
-		return keystore.Migrate(ctx, c.Store)
+		return false, keystore.Migrate(ctx, c.Store)
 	}
-	return storeFlag{Store: c.Store}.open(ctx, func(d *db.Database) error { return d.Migrate(ctx) })
+	before, err := db.Status(ctx, c.Store)
+	if err != nil {
+		return false, err
+	}
+	made = true
+	for _, m := range before {
+		made = made && !m.Applied
+	}
+	return made, storeFlag{Store: c.Store}.open(ctx, func(d *db.Database) error { return d.Migrate(ctx) })
+}
+
+// print says what there is now.
+func (c *migrateUpCmd) print(out io.Writer, made bool) {
+	if !keystore.HasTables(c.Store) {
+		fmt.Fprintf(out, "a store of the kind %s needs no tables; checked\n", keystore.Scheme(c.Store))
+		return
+	}
+	fmt.Fprintf(out, "the tables of %s are up to date\n", c.tables())
+	if c.PartitionEvery > 0 {
+		fmt.Fprintf(out, "answers and kept requests are in partitions of %s, %d ahead\n", c.PartitionEvery, c.PartitionAhead)
+	}
+	if made {
+		fmt.Fprintln(out, "the tables of the payments service were made; --keys-only leaves them out")
+	}
 }
 
 // tables says which ones are meant.

@@ -30,8 +30,17 @@ type statusView struct {
 	Keys []migrationView `json:"keys"`
 	// Payments is absent where the payments service is not meant.
 	Payments []migrationView `json:"payments,omitempty"`
-	// Pending counts the migrations of both that are to be applied.
+	// Pending counts the migrations of both that are to be applied: not those of the
+	// payments service where it has no tables at all, which serve makes.
 	Pending int `json:"pending"`
+	// Partitions is absent where the tables of keys have none.
+	Partitions *partitionsView `json:"partitions,omitempty"`
+}
+
+// partitionsView are the time partitions of PostgreSQL's tables.
+type partitionsView struct {
+	EverySeconds float64 `json:"every_seconds"`
+	Ahead        int     `json:"ahead"`
 }
 
 // Run looks, and changes nothing.
@@ -52,11 +61,16 @@ func (c *migrateStatusCmd) Run(ctx context.Context, std Streams) error {
 	if view.Pending == 0 {
 		return nil
 	}
-	what := ""
-	if len(view.Payments) > 0 && !view.Payments[0].Applied {
-		what = "; --keys-only leaves the payments service out"
+	command := "onlyonce migrate up"
+	if !view.paid() {
+		command += " --keys-only"
 	}
-	return fmt.Errorf("%d pending; `onlyonce migrate up` applies what is pending%s", view.Pending, what)
+	return fmt.Errorf("%d pending; `%s` applies what is pending", view.Pending, command)
+}
+
+// paid tells whether there are tables of the payments service.
+func (v statusView) paid() bool {
+	return slices.ContainsFunc(v.Payments, func(m migrationView) bool { return m.Applied })
 }
 
 // look lists the migrations of all tables that are meant.
@@ -69,6 +83,13 @@ func (c *migrateStatusCmd) look(ctx context.Context) (statusView, error) {
 	for _, m := range list {
 		view.Keys = append(view.Keys, migrationView{m.Version, m.Name, m.Applied, set(m.At)})
 	}
+	parts, err := keystore.PartitionsOf(ctx, c.Store)
+	if err != nil {
+		return statusView{}, err
+	}
+	if parts.Every > 0 {
+		view.Partitions = &partitionsView{parts.Every.Seconds(), parts.Ahead}
+	}
 	if c.payments() {
 		own, err := db.Status(ctx, c.Store)
 		if err != nil {
@@ -78,7 +99,11 @@ func (c *migrateStatusCmd) look(ctx context.Context) (statusView, error) {
 			view.Payments = append(view.Payments, migrationView{m.Version, m.Name, m.Applied, set(m.At)})
 		}
 	}
-	for _, m := range slices.Concat(view.Keys, view.Payments) {
+	meant := view.Keys
+	if view.paid() {
+		meant = slices.Concat(view.Keys, view.Payments)
+	}
+	for _, m := range meant {
 		if !m.Applied {
 			view.Pending++
 		}
@@ -105,20 +130,27 @@ func (c *migrateStatusCmd) print(out io.Writer, view statusView) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TABLES\tVERSION\tNAME\tSTATE")
 	for _, m := range view.Keys {
-		m.print(w, "keys")
+		m.print(w, "keys", "pending")
+	}
+	absent := "pending"
+	if !view.paid() {
+		absent = "not there; serve makes them"
 	}
 	for _, m := range view.Payments {
-		m.print(w, "payments")
+		m.print(w, "payments", absent)
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
+	if p := view.Partitions; p != nil {
+		fmt.Fprintf(out, "answers and kept requests are in partitions of %s, %d ahead\n", span(p.EverySeconds*float64(time.Second)), p.Ahead)
+	}
 	return nil
 }
 
-// print writes a migration's line.
-func (m migrationView) print(w io.Writer, tables string) {
-	state := "pending"
+// print writes a migration's line; absent is what one is that was not applied.
+func (m migrationView) print(w io.Writer, tables, absent string) {
+	state := absent
 	switch {
 	case m.AppliedAt != nil:
 		state = "applied " + m.AppliedAt.Format(time.RFC3339)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/onlyonce-go/onlyonce/apps/internal/keystore"
 	"github.com/onlyonce-go/onlyonce/apps/internal/server"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 )
@@ -39,6 +40,12 @@ func (c *serveCmd) Run(ctx context.Context, std Streams) error {
 	merchants, err := c.merchants()
 	if err != nil {
 		return &usageError{err.Error(), "make one with: onlyonce merchants key NAME"}
+	}
+	if scheme := keystore.Scheme(c.Store); keystore.Known(c.Store) && !servable(c.Store) && scheme != "memory" {
+		return &usageError{
+			"serve: the payments service cannot keep its books in a store of the kind " + scheme,
+			"the payments service needs sqlite:PATH or postgres://… without schema; other stores are for keys of your own service",
+		}
 	}
 	promises := c.promises()
 	s, err := server.Start(ctx, server.Config{

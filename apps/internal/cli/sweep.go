@@ -46,13 +46,16 @@ func (c *sweepCmd) Validate() error {
 
 // sweepView is the result as it is printed.
 type sweepView struct {
-	Busy    bool  `json:"busy"`
-	Done    bool  `json:"done"` // nothing is left
-	Batches int64 `json:"batches"`
-	Deleted int64 `json:"deleted"`
-	Freed   int64 `json:"freed"`
-	Parked  int64 `json:"parked"`
-	Steps   int64 `json:"steps"`
+	Busy bool `json:"busy"`
+	Done bool `json:"done"` // nothing is left that this sweep decides
+	// AbandonedDecided: the store judges leases by its clock. If not, abandoned attempts
+	// are left to a Sweeper that runs, and Done says nothing of them.
+	AbandonedDecided bool  `json:"abandoned_decided"`
+	Batches          int64 `json:"batches"`
+	Deleted          int64 `json:"deleted"`
+	Freed            int64 `json:"freed"`
+	Parked           int64 `json:"parked"`
+	Steps            int64 `json:"steps"`
 	// Seconds is how long it took, LongestBatch the longest batch of it.
 	Seconds      float64 `json:"seconds"`
 	LongestBatch float64 `json:"longest_batch_seconds"`
@@ -70,6 +73,7 @@ func (c *sweepCmd) Run(ctx context.Context, std Streams) error {
 			fmt.Fprintln(std.Err, "onlyonce: this kind of store judges leases by watching them, so that a sweep by hand decides no abandoned attempts; let an onlyonce.Sweeper run")
 		}
 		view, err = c.sweep(ctx, s, std.Err)
+		view.AbandonedDecided = !s.Features().Observes
 		return err
 	})
 	if err != nil {

@@ -100,6 +100,25 @@ func Scheme(url string) string {
 	return scheme
 }
 
+// Known tells whether a text looks like the URL of a store.
+func Known(text string) bool {
+	_, err := find(text)
+	return err == nil
+}
+
+// HasTables tells whether a store of a URL's kind has tables that must be made.
+func HasTables(url string) bool {
+	k, err := find(url)
+	if err != nil {
+		return false
+	}
+	switch k.backend.(type) {
+	case migrator, maker:
+		return true
+	}
+	return false
+}
+
 // find is the backend of a URL. The URL, which may hold a password, is in no error.
 func find(url string) (kind, error) {
 	scheme := Scheme(url)
@@ -144,7 +163,8 @@ func take(text, name string) (rest, value string, err error) {
 	}
 	value = query.Get(name)
 	query.Del(name)
-	return base + "?" + query.Encode(), value, nil
+	// A driver may take a plus sign as it stands; one that was meant is %2B here.
+	return base + "?" + strings.ReplaceAll(query.Encode(), "+", "%20"), value, nil
 }
 
 // sampler is a backend that can make a store to measure.
@@ -152,6 +172,20 @@ type sampler interface {
 	// scratch makes an empty store that has nothing in common with the one the URL
 	// names but the server or the disk. Its Close removes it.
 	scratch(ctx context.Context, url string) (*Store, error)
+}
+
+// Sampled refuses a URL of whose kind Scratch makes no store.
+func Sampled(url string) error {
+	k, err := find(url)
+	if err != nil {
+		return err
+	}
+	_, ok := k.backend.(sampler)
+	if _, portable := k.backend.(portablePostgres); portable || !ok {
+		return configError("make scratch store", "a store of the kind "+k.schemes[0]+
+			" cannot be measured with a sample, only sqlite and postgres: leave --sample out; --latency measures this store itself")
+	}
+	return nil
 }
 
 // Scratch makes an empty store beside the one that a URL names, on the same server
@@ -163,10 +197,10 @@ func Scratch(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, ok := k.backend.(sampler)
-	if !ok {
-		return nil, configError("make scratch store", "a store of the kind "+k.schemes[0]+" cannot be measured with a sample")
+	if err := Sampled(url); err != nil {
+		return nil, err
 	}
+	b, _ := k.backend.(sampler)
 	s, err := b.scratch(ctx, url)
 	if err != nil {
 		return nil, err

@@ -45,8 +45,8 @@ type maker interface {
 	make(ctx context.Context, url string) error
 }
 
-// Migrate makes the tables of keys, or brings them up to date; of a store that needs
-// none it does nothing. Each migration is a transaction where the engine has such: a
+// Migrate makes the tables of keys, or brings them up to date; a store that needs
+// none is opened, which checks it. Each migration is a transaction where the engine has such: a
 // crash leaves a whole version, and what is up to date is only read. Several processes
 // may migrate at once; one does, the others find it done. Keys and answers that are
 // there stay.
@@ -61,7 +61,11 @@ func Migrate(ctx context.Context, url string) error {
 	case maker:
 		return b.make(ctx, url)
 	}
-	return nil
+	s, err := Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	return s.Close()
 }
 
 // Status lists the migrations of the tables of keys in their order: those that this

@@ -55,7 +55,23 @@ func (b mariadb) applied(ctx context.Context, url string) (map[int]time.Time, er
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return nil, &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: "open store", Hint: "the server does not answer", Err: err}
 	}
+	if hint := mysqlRefusal(err); hint != "" {
+		return nil, &onlyonce.Error{Code: onlyonce.CodeStoreUnavailable, Op: "open store", Hint: hint, Err: err}
+	}
 	return applied, failed("read migrations", err)
+}
+
+// mysqlRefusal is why a server that answers gave no connection; empty: it gave one.
+func mysqlRefusal(err error) string {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		switch e.Number {
+		case 1044, 1045: // access denied, to the database or at all
+			return "authentication failed: check user and password of the URL"
+		case 1049: // unknown database
+			return "there is no such database: check the URL's, or create it"
+		}
+	}
+	return ""
 }
 
 // look is a pool for a URL as the store writes it.

@@ -78,8 +78,3 @@ func (b portablePostgres) applied(ctx context.Context, url string) (map[int]time
 	}
 	return applied, failed("read migrations", err)
 }
-
-// scratch cannot be: such engines do not tell what a table takes.
-func (portablePostgres) scratch(context.Context, string) (*Store, error) {
-	return nil, configError("make scratch store", "an engine behind postgres+portable does not tell what a table takes")
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -38,10 +39,23 @@ func (postgres) connect(ctx context.Context, text string) (pool *pgxpool.Pool, s
 		pool.Close()
 		return nil, "", &onlyonce.Error{
 			Code: onlyonce.CodeStoreUnavailable, Op: "open store", Err: err,
-			Hint: fmt.Sprintf("PostgreSQL does not answer at %s:%d", c.Host, c.Port),
+			Hint: fmt.Sprintf("%s at %s:%d", postgresRefusal(err), c.Host, c.Port),
 		}
 	}
 	return pool, schema, nil
+}
+
+// postgresRefusal is why a connection was not made.
+func postgresRefusal(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch e.Code {
+		case "28P01", "28000": // invalid_password, invalid_authorization_specification
+			return "authentication failed: check user and password of the URL; PostgreSQL answers"
+		case "3D000": // invalid_catalog_name
+			return "there is no such database: check the URL's, or create it; PostgreSQL answers"
+		}
+	}
+	return "PostgreSQL does not answer"
 }
 
 // postgresURL leaves the cause out: it may hold the password.
@@ -78,12 +92,17 @@ func postgresStore(pool *pgxpool.Pool, schema string) (*Store, error) {
 func (postgres) files() fs.FS { return pgstore.Migrations() }
 
 func (b postgres) migrate(ctx context.Context, url string) error {
+	return b.migrateAs(ctx, url, pgstore.Partition{})
+}
+
+// migrateAs migrates, and gives the tables partitions if some are asked for.
+func (b postgres) migrateAs(ctx context.Context, url string, p pgstore.Partition) error {
 	pool, schema, err := b.connect(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	s, err := pgstore.New(pool, pgstore.Config{Schema: schema})
+	s, err := pgstore.New(pool, pgstore.Config{Schema: schema, Partition: p})
 	if err != nil {
 		return err
 	}
