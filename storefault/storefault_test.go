@@ -13,6 +13,7 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/memstore"
 	"github.com/onlyonce-go/onlyonce/storefault"
+	"github.com/onlyonce-go/onlyonce/storetest"
 )
 
 var errLost = errors.New("reply lost")
@@ -20,6 +21,7 @@ var errLost = errors.New("reply lost")
 // rig is a store in which a key is owned and has a begun step.
 type rig struct {
 	mem   *memstore.Store
+	clock *storetest.Clock
 	key   onlyonce.Key
 	owner onlyonce.Owner
 	end   onlyonce.StepEnd
@@ -27,11 +29,12 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	mem, err := memstore.New(memstore.Config{SingleProcess: true})
+	clock := storetest.NewClock()
+	mem, err := memstore.New(memstore.Config{SingleProcess: true, Now: clock.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{mem: mem, key: onlyonce.Key{Scope: "acct", Value: "k"}, end: onlyonce.StepEnd{Name: "begun", State: onlyonce.StepDone}}
+	r := &rig{mem: mem, clock: clock, key: onlyonce.Key{Scope: "acct", Value: "k"}, end: onlyonce.StepEnd{Name: "begun", State: onlyonce.StepDone}}
 	claim, err := mem.Claim(t.Context(), r.request(r.key))
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +138,8 @@ func uses() map[storefault.Method]use {
 		},
 		storefault.Sweep: {
 			call: func(ctx context.Context, r *rig, s store) error {
-				_, err := s.Sweep(ctx, onlyonce.SweepRequest{Limit: 10, Grace: -time.Hour})
+				r.clock.Advance(time.Hour) // its lease is over
+				_, err := s.Sweep(ctx, onlyonce.SweepRequest{Limit: 10})
 				return err
 			},
 			happened: is(onlyonce.InDoubt),

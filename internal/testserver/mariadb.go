@@ -107,6 +107,8 @@ func (m *MariaDB) install() error {
 	defer cancel()
 	cmd := m.folder.command(ctx, m.programs.install, "--no-defaults", "--datadir="+m.data(),
 		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0")
+	// It runs a server, to which the same applies as to ours.
+	cmd.Env = append(cmd.Env, "TMPDIR="+m.temporary())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("run mariadb-install-db: %w\n%s", err, out)
 	}
