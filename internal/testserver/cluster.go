@@ -15,7 +15,7 @@ import (
 
 // maxConnections is far above PostgreSQL's default, because concurrency tests
 // open a connection per contender.
-const maxConnections = 300
+const maxConnections = 1000
 
 // startTries bounds how often another port is tried when the first one was taken
 // between looking and listening.

@@ -46,7 +46,7 @@ func TestPostgres(t *testing.T) {
 		}
 		dsn := Postgres(t)
 		for name, want := range map[string]string{
-			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "300",
+			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "1000",
 		} {
 			if got := mustQuery(t, dsn, "SHOW "+name); got != want {
 				t.Errorf("%s = %s, want %s", name, got, want)
