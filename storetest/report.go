@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,8 @@ func newReport(t *testing.T, suite string) *report {
 	if path == "" {
 		return r
 	}
-	name := strings.TrimPrefix(t.Name(), "Test")
+	pkg := strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")
+	name := pkg + " " + strings.TrimPrefix(t.Name(), "Test")
 	t.Cleanup(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()

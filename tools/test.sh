@@ -55,7 +55,7 @@ for line in "${suites[@]}"; do
 done
 
 printf '\nWhat the stores were examined for: rules kept, not promised (skipped), broken\n'
-sort -u "$ONLYONCE_STORETEST_REPORT" | awk -F '\t' '{ printf "%-13s %-58s %4d %4d %4d\n", $1, $2, $3, $4, $5 }'
+sort -u "$ONLYONCE_STORETEST_REPORT" | awk -F '\t' '{ printf "%-13s %-68s %4d %4d %4d\n", $1, $2, $3, $4, $5 }'
 printf '\n%-10s %7s %7s\n' suite took budget
 printf '%s\n' "${table[@]}"
 printf '%-10s %6ds %6ds\n' all "$total" 1200
