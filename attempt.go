@@ -15,6 +15,8 @@ type Attempt struct {
 	mode  mode
 	// resumed: an earlier attempt of the same life may have begun steps.
 	resumed bool
+	// hold gives the reason for a key that must not be let go; nil: it may be.
+	hold func(err error) string
 
 	mu       sync.Mutex
 	declared Outcome

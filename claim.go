@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -13,6 +14,8 @@ type claimant struct {
 	e     *Engine
 	form  Form // under the operation's present policy
 	claim ClaimRequest
+	// until is when the request stops waiting for its key; zero: it has not begun to.
+	until time.Time
 	// judged: the store has given a verdict on the key.
 	judged bool
 	// recovering: what runs under the key is the operation's Recover function.
@@ -68,8 +71,24 @@ func (c *claimant) optional() error {
 			Hint: fmt.Sprintf("the name of the resource must have at most %d printable characters; the key was not used", maxResource),
 		}
 	}
-	if c.mode == modeSteps && f.Recovery {
+	if (c.mode == modeSteps || c.req.Hold != nil) && f.Recovery {
 		c.claim.Keep = c.req.Keep
+	}
+	return c.holding()
+}
+
+// holding takes over what a request says that must not be let go.
+func (c *claimant) holding() error {
+	switch f := c.e.store.Features(); {
+	case c.req.Hold == nil && c.req.Resolve:
+		return configError("Request.Resolve", "needs Hold: what fails must be in doubt again")
+	case c.req.Hold == nil:
+	case c.mode == modeAtomic:
+		return configError("Request.Hold", "needs Steps or Wrap: in atomic mode a failure leaves nothing that could be held")
+	case c.req.Keep != nil && !f.Recovery:
+		return configError("Request.Hold", "needs a store that keeps requests: %s does not", f.Name)
+	default:
+		c.claim.Abandon = AbandonHold
 	}
 	return nil
 }
@@ -92,10 +111,14 @@ const maxRounds = 6
 // answer to replay; everything else is a refusal. asked is a moment before the
 // store was asked: a lease is trusted from there on.
 func (c *claimant) acquire(ctx context.Context) (claim Claim, asked time.Time, err error) {
-	for range maxRounds {
+	for round := 0; round < maxRounds; round++ {
 		claim, asked, err = c.claimOnce(ctx)
 		if err != nil {
 			return Claim{}, asked, err
+		}
+		if claim.Verdict == Busy && c.await(ctx) {
+			round = -1 // what stands in its way now may be something else
+			continue
 		}
 		done, err := c.consider(ctx, claim)
 		if err != nil {
@@ -115,7 +138,12 @@ func (c *claimant) acquire(ctx context.Context) (claim Claim, asked time.Time, e
 // been dealt with, claim again. An error is the refusal.
 func (c *claimant) consider(ctx context.Context, claim Claim) (done bool, err error) {
 	switch claim.Verdict {
-	case Won, Resumed, Replay:
+	case Won, Resumed:
+		if c.req.Hold != nil && c.claim.Abandon == AbandonResume {
+			return false, c.seize(ctx, claim.Record.Owner())
+		}
+		return true, nil
+	case Replay:
 		return true, nil
 	case Busy:
 		return false, c.busy(claim)
@@ -259,7 +287,12 @@ func (c *claimant) park(ctx context.Context, rec Record) error {
 
 // resolve asks for a key in doubt if this operation can settle it: steps by
 // their recorded intents, a wrapped handler by its Recover function.
+// A key that is free, and was last run in steps, is given to steps only: see seize.
 func (c *claimant) resolve(rec Record) error {
+	if c.req.Hold != nil && c.mode == modeSteps && rec.State == FailedRetryable && c.claim.Abandon == AbandonHold {
+		c.claim.Abandon = AbandonResume
+		return nil
+	}
 	can := c.resolvable(rec)
 	if !can || c.claim.Resolve {
 		return c.doubt(rec)
@@ -268,10 +301,34 @@ func (c *claimant) resolve(rec Record) error {
 	return nil
 }
 
+// seize puts a key in doubt that was claimed to go on behind its steps, so that it can
+// be claimed to be held: a crash from then on leaves it in doubt, one before that leaves
+// it free, as it was.
+func (c *claimant) seize(ctx context.Context, owner Owner) error {
+	_, err := c.e.repeat(ctx, func(ctx context.Context) error {
+		_, err := c.e.store.Park(ctx, ParkRequest{Owner: owner, Reason: ReasonNotRun})
+		return err
+	})
+	if err != nil {
+		return unavailable("hold key", err)
+	}
+	c.again()
+	c.claim.Abandon, c.claim.Resolve = AbandonHold, true
+	return nil
+}
+
 // resolvable tells whether this operation can settle a key in doubt by itself.
 func (c *claimant) resolvable(rec Record) bool {
-	return (c.mode == modeSteps && rec.Abandon == AbandonResume && rec.Reason != ReasonDeclared) ||
-		(c.mode == modeWrap && c.op.Recover != nil)
+	switch {
+	case c.req.Resolve:
+		return true
+	case strings.HasPrefix(rec.Reason, ReasonHeld):
+		return false
+	case c.mode == modeSteps:
+		return rec.Abandon == AbandonResume && rec.Reason != ReasonDeclared
+	default:
+		return c.mode == modeWrap && c.op.Recover != nil
+	}
 }
 
 // doubtRetryAfter is when to come back for a key in doubt.
@@ -351,4 +408,9 @@ func (c *claimant) peek(ctx context.Context) (Result, bool, error) {
 func (c *claimant) observe(ctx context.Context, ev Event) {
 	ev.Op, ev.Operation = c.op.Name, c.req.Key.Operation()
 	c.e.cfg.Observer.Observe(ctx, ev)
+	switch ev.Kind {
+	case EventCompleted, EventReleased, EventParked:
+		c.e.wake(c.req.Key)
+	default:
+	}
 }

@@ -35,10 +35,11 @@ func (c Config) WithDefaults() Config {
 
 // Engine runs operations at most once per key. It is safe for concurrent use.
 type Engine struct {
-	store Store
-	cfg   Config
-	vault *vault
-	named mismatchLimit
+	store   Store
+	cfg     Config
+	vault   *vault
+	named   mismatchLimit
+	waiting waiting
 
 	mu      sync.Mutex
 	closed  bool
@@ -121,8 +122,21 @@ type Request struct {
 	Resource string
 	// Keep is what a Recoverer needs to run the operation again without its
 	// caller: principal and request, in a form of the transport's (rule D6).
-	// nil: only a retry resumes it. For Steps only.
+	// nil: only a retry resumes it. For Steps, and for Wrap with Hold.
 	Keep []byte
+	// Hold keeps the key, and what is kept with it, until there is an answer:
+	// whatever the run ends with that is none puts the key in doubt, and so does a
+	// crash. It is told why, and gives the reason, which is recorded behind
+	// ReasonHeld. Such a key is not run again by a retry, only by a request with
+	// Resolve. nil: the table of outcomes decides. For Steps and Wrap only.
+	Hold func(err error) string
+	// Wait is for how long the request wants to wait for the answer while another
+	// attempt owns its key, at most Op.MaxWait; then it is refused as busy all the
+	// same. 0: as Op.Wait says.
+	Wait time.Duration
+	// Resolve gives the handler a key that is in doubt, whatever the reason: somebody
+	// has said that it may run again. Needs Hold.
+	Resolve bool
 }
 
 // Status says how a Result came about.
@@ -207,7 +221,7 @@ func (e *Engine) do(ctx context.Context, j job, handler HandlerFunc) (Result, er
 			return c.replay(ctx, claim.Record), nil
 		}
 		work := handler
-		c.recovering = j.mode == modeWrap && claim.From == InDoubt
+		c.recovering = j.mode == modeWrap && claim.From == InDoubt && !j.req.Resolve
 		if c.recovering {
 			record := claim.Record
 			work = func(ctx context.Context) (Answer, error) { return j.op.Recover(ctx, record) }

@@ -58,7 +58,8 @@ const (
 	// Repeat it with the same attempt token; never conclude from reading.
 	CodeUncertain Code = "store_outcome_unknown"
 	// CodeUnreachable: no connection to the store could be had; nothing was
-	// sent. It alone lets an operation with FailOpen run.
+	// sent. It alone lets an operation with FailOpen run. That the store was there
+	// and refused is not this.
 	CodeUnreachable Code = "store_unreachable"
 	// CodeConfig: a setting is wrong; the message names the field.
 	CodeConfig Code = "invalid_config"

@@ -15,6 +15,9 @@ const (
 	DefaultDeadline  = 2 * time.Minute
 )
 
+// maxWaiting is the longest that a request may wait for somebody else's answer.
+const maxWaiting = 10 * time.Minute
+
 // On5xx says what a wrapped handler's failure (408, 5xx, error, panic) proves.
 type On5xx uint8
 
@@ -51,6 +54,13 @@ type Op struct {
 	// Retention is how long the answer is replayed, from completion. Default
 	// 24 h. It may not be shorter than the horizon of the callers' retries.
 	Retention time.Duration
+	// Wait is for how long a request waits for its answer while another attempt owns
+	// its key, for callers that do not repeat what was refused as busy (rule C2). It
+	// then gets that answer, or the key when it was freed. However many wait, one of
+	// them looks. Default 0: it is refused at once.
+	Wait time.Duration
+	// MaxWait bounds what a request may ask for (Request.Wait). Default: Wait.
+	MaxWait time.Duration
 	// Policy is the text of the fingerprint policy, for the Canonicalizer.
 	Policy []byte
 	// On5xx is for wrapped handlers; default Hold.
@@ -68,8 +78,11 @@ type Op struct {
 	Stored func(Answer) Answer
 	// FailOpen runs a wrapped handler unprotected when the store says that it
 	// cannot be reached (ErrUnreachable), before anything is known of the key.
-	// It is counted, and the result says so. Default false: 503 (rule C11).
-	// Atomic and Steps cannot do without the store and ignore it.
+	// That is an outage of network or server. A server that is there and refuses
+	// (a wrong password, no such database, no TLS, too many connections) is none:
+	// a bad setting must not switch the protection off. It is counted, and the
+	// result says so. Default false: 503 (rule C11). Atomic and Steps cannot do
+	// without the store and ignore it.
 	FailOpen bool
 }
 
@@ -111,6 +124,9 @@ func (o Op) Validate() error {
 	}
 	if o.Retention < 0 || o.Retention > 10*365*24*time.Hour {
 		errs = append(errs, configError("Op.Retention", "must be between 0 (default) and ten years, got %v", o.Retention))
+	}
+	if o.Wait < 0 || o.MaxWait < 0 || o.Wait > maxWaiting || o.MaxWait > maxWaiting {
+		errs = append(errs, configError("Op.Wait and MaxWait", "must be between 0 and %v, got %v and %v", maxWaiting, o.Wait, o.MaxWait))
 	}
 	if o.Recover != nil && o.AfterCrash == Rerun {
 		errs = append(errs, configError("Op.Recover", "contradicts AfterCrash: Rerun; choose one"))

@@ -85,6 +85,9 @@ const (
 	ReasonChangedSteps = "the handler no longer fits the recorded steps: "
 	// ReasonGivenUp: the recoverer has tried as often as it may.
 	ReasonGivenUp = "the recoverer has given up: an operator has to find out"
+	// ReasonHeld begins the reason of a key that Request.Hold has kept in doubt: only
+	// Request.Resolve runs it again.
+	ReasonHeld = "held: "
 	// ReasonDeclared: the handler said that it does not know.
 	ReasonDeclared = "the handler declared its outcome unknown"
 	// ReasonNotRecovered: the Recover function gave no answer.

@@ -11,7 +11,7 @@ import (
 func (c *claimant) run(ctx context.Context, claim Claim, asked time.Time, handler HandlerFunc) (Result, error) {
 	a := &Attempt{
 		e: c.e, op: c.op, mode: c.mode, owner: claim.Record.Owner(),
-		resumed: claim.Verdict == Resumed, log: stepLog{seen: map[string]int{}},
+		resumed: claim.Verdict == Resumed, hold: c.req.Hold, log: stepLog{seen: map[string]int{}},
 	}
 	a.trust(asked, claim.Remaining)
 	kind := EventClaimed
@@ -102,6 +102,9 @@ func (end *ended) decide(a *Attempt) {
 	if end.act == actComplete && a.answering() != nil {
 		end.run.unfinished = cmp.Or(a.unfinished(), reasonUncertainStep)
 		end.act, end.reason = decide(end.run)
+	}
+	if end.act != actComplete && a.hold != nil {
+		end.act, end.reason = actPark, ReasonHeld+a.hold(cmp.Or(end.err, errors.New(end.reason)))
 	}
 }
 
@@ -246,7 +249,18 @@ func (c *claimant) doubtful(ctx context.Context, a *Attempt, end ended) (Result,
 	if err == nil {
 		c.observe(ctx, Event{Kind: EventParked, Fence: a.owner.Fence, Attempt: a.owner.Attempt, Reason: end.reason, Took: end.took})
 	}
+	if err != nil && a.hold != nil {
+		return Result{}, c.notHeld(err)
+	}
 	return c.doubted(a, end)
+}
+
+// notHeld says that a key could not be put in doubt, which who holds it counts on.
+func (c *claimant) notHeld(err error) *Error {
+	return &Error{
+		Code: CodeStoreUnavailable, Op: "hold key", Operation: c.req.Key.Operation(), RetryAfter: time.Second, Err: err,
+		Hint: "the key is still being put in doubt; send the same request again with the same key",
+	}
 }
 
 // doubted is what the caller of a run with an unknown outcome gets.

@@ -51,7 +51,7 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 		return Result{}, err
 	}
 	t := &atomicRun[Tx]{claimant: c, store: e.tx, handler: handler}
-	for range maxRounds {
+	for round := 0; round < maxRounds; round++ {
 		claim, err := t.try(ctx)
 		if errors.Is(err, ErrMisdirected) {
 			c.observe(ctx, Event{Kind: EventRefused, Code: CodeMisdirected})
@@ -64,6 +64,10 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 				failure.Hint = "whether it was done could not be learned; the same request with the same key finds out"
 			}
 			return Result{}, failure
+		}
+		if claim.Verdict == Busy && c.await(ctx) {
+			round = -1
+			continue
 		}
 		done, err := c.consider(ctx, claim)
 		if err != nil {

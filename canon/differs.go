@@ -20,8 +20,9 @@ const (
 // path, content-type, header:NAME, query:NAME, JSON Pointers, and body for a body
 // that was compared by its bytes or is of another type altogether. A container
 // that is missing or of another type is named itself, and so is one in which too
-// much differs to be listed. When nothing can be named it is the body, unless
-// every part is the same. No name holds a value. Differs is safe for concurrent
+// much differs to be listed, or which has members whose names may be values. When
+// nothing can be named it is the body, unless every part is the same. No name
+// holds a value. Differs is safe for concurrent
 // use if same is.
 func (f *Form) Differs(recorded []string, same func(i int, sum [32]byte) bool) []string {
 	d := differ{f: f, same: same, scalars: map[string]int{}}
@@ -189,25 +190,28 @@ func (t *treeDiffer) compare(n node, was *recordedNode, at path) {
 	}
 	before, size := len(t.found), t.size
 	fits := func() bool { return len(t.found)-before <= maxParts && t.size-size <= maxPartBytes }
+	hidden := t.bare(n)
 	missing := maps.Clone(was.children)
 	t.children(n, func(child node) bool {
-		if len(child.name) > maxPartBytes {
-			t.size += len(child.name)
-			return fits()
-		}
-		to, token := at.step(child, open), child.token(open)
-		if then := was.children[token]; then != nil {
-			delete(missing, token)
-			t.compare(child, then, to)
-		} else {
-			t.add(to.pointer)
+		hidden = hidden || !plausible(child.name)
+		token := child.token(open)
+		delete(missing, token)
+		switch then := was.children[token]; {
+		case then != nil:
+			t.compare(child, then, at.step(child, open))
+		case hidden:
+			t.add(at.pointer) // and nothing else will be named of this container
+		default:
+			t.add(at.pointer + pointerStep(token))
 		}
 		return fits()
 	})
 	for _, token := range slices.Sorted(maps.Keys(missing)) {
+		// Records of earlier versions have names of every kind.
+		hidden = hidden || open == '{' && !plausible([]byte(token))
 		t.add(at.pointer + pointerStep(token))
 	}
-	if !fits() {
+	if !fits() || hidden && len(t.found) > before {
 		t.found, t.size = t.found[:before], size
 		t.add(at.pointer)
 	}

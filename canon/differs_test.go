@@ -47,7 +47,7 @@ func TestDiffers(t *testing.T) {
 		{"top-level scalar", `{}`, `1`, `2`, []string{"body"}},
 		{"top-level scalar and object", `{}`, `1`, `{"a":1}`, []string{"body"}},
 		{"not JSON", `{}`, `{"a":1}`, `{"a":1`, []string{"body"}},
-		{"names that need escapes", `{}`, `{"a/b":1,"m~n":1,"[0":1,"{":1,"":1}`, `{"a/b":2,"m~n":2,"[0":2,"{":2,"":2}`, []string{"/", "/[0", "/a~1b", "/m~0n", "/{"}},
+		{"names that need escapes", `{}`, `{"a/b":1,"m~n":1,"[0":1,"]":1,"":1}`, `{"a/b":2,"m~n":2,"[0":2,"]":2,"":2}`, []string{"/", "/[0", "/]", "/a~1b", "/m~0n"}},
 		{"names that look like paths", `{}`, `{"x/y":1,"x":{"y":1},"z[0":[1]}`, `{"x/y":1,"x":{"y":2},"z[0":[2]}`, []string{"/x/y", "/z[0/0"}},
 		{"set", `{"sets":["/tags"]}`, `{"tags":["a"]}`, `{"tags":["b"]}`, []string{"/tags"}},
 		{"set that is no array", `{"sets":["/tags"]}`, `{"tags":{"a":1}}`, `{"tags":{"a":2}}`, []string{"/tags/a"}},

@@ -30,8 +30,9 @@ const leafPart = '='
 // headers, the fields of the query and the leaves of the body. There are at most
 // 64 parts, and their names with 8 bytes each take at most 2,048 bytes; above
 // that, containers with many members stand for what is in them, and so do the
-// parents of sensitive fields. Names are for [Form.Differs] only and hold no
-// values. Each call makes the parts anew, in the same order.
+// parents of sensitive fields and of members whose names are no names of fields
+// but, likely, values in their place. Names are for [Form.Differs] only and hold
+// no values. Each call makes the parts anew, in the same order.
 func (f *Form) Parts() []onlyonce.Part {
 	b := partBuilder{
 		f:     f,
@@ -204,13 +205,12 @@ func (b *partBuilder) push(p pending) {
 }
 
 // expand puts the members or items of a container in its place, and tells
-// whether there is room for them.
+// whether they may be named and there is room for them.
 func (b *partBuilder) expand(p pending, open byte) bool {
 	queued, named, count, size := len(b.queue), len(b.names), b.count, b.size
-	fits := true
+	fits := !b.docs[p.doc].bare(p.node)
 	b.docs[p.doc].children(p.node, func(n node) bool {
-		if len(n.name) > maxPartBytes {
-			fits = false
+		if fits = fits && plausible(n.name); !fits {
 			return false
 		}
 		from := len(b.names)

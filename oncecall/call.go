@@ -3,10 +3,10 @@ package oncecall
 import (
 	"context"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/internal/singlesend"
 )
 
 // call is one request on its way, and where it is made.
@@ -132,18 +132,22 @@ func (c *call) checkHeader() error {
 	return nil
 }
 
-// prepare makes the request that Base gets: watched by g, with the derived key, and
-// with nothing by which it could be sent again.
-func (c *call) prepare(g *guard) *http.Request {
-	ctx := c.req.Context()
-	if c.send != nil {
-		// It ends with the Effect.Send, whose context is above it.
-		ctx, g.cancel = context.WithCancelCause(ctx)
-	}
-	out := c.req.Clone(httptrace.WithClientTrace(ctx, g.trace()))
-	if c.mutating {
-		out.Body, out.GetBody = &body{source: c.req.Body, guard: g}, nil
-	}
+// prepare makes the request that Base gets: watched, with the derived key, and with
+// nothing by which it could be sent again.
+func (c *call) prepare() (*http.Request, *singlesend.Guard) {
+	out, guard := singlesend.Prepare(c.req, singlesend.Rules{
+		Effect: c.mutating,
+		Late:   c.late,
+		Reconnected: func() error {
+			return c.refusal(CodeSentBefore,
+				"the transport beneath was about to send it once more; switch its retries off, onlyonce.Call knows when a retry is safe")
+		},
+		Reread: func() error {
+			return c.refusal(CodeSentBefore, "its body was handed over before, and must not be again")
+		},
+		// The context ends with the Effect.Send, whose context is above it.
+		Cancel: c.send != nil,
+	})
 	if c.send != nil && !c.t.Keyless {
 		if out.Header == nil {
 			out.Header = make(http.Header)
@@ -155,7 +159,7 @@ func (c *call) prepare(g *guard) *http.Request {
 		}
 		out.Header[c.header()] = []string{c.sending.Key}
 	}
-	return out
+	return out, guard
 }
 
 // unsent is the error of a request that did not leave.

@@ -68,18 +68,18 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, c.unsent(err)
 	}
-	g := &guard{call: c}
-	res, err := t.base().RoundTrip(c.prepare(g))
+	out, guard := c.prepare()
+	res, err := t.base().RoundTrip(out)
 	switch {
 	case err == nil:
 		return res, nil
-	case g.unconnected():
+	case guard.Unconnected():
 		if c.send != nil {
 			c.send.unsent()
 		}
 		return nil, c.unsent(err)
 	default:
-		return nil, g.explain(err)
+		return nil, guard.Explain(err)
 	}
 }
 

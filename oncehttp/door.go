@@ -70,6 +70,9 @@ func (g *Guard) newDoor(route Route) (*door, error) {
 	d := &door{guard: g, route: route, op: route.Op, compiled: compiled, keep: keep, byPattern: byPattern}
 	d.op.Policy = route.Policy.Marshal()
 	d.carriers = append([]string{HeaderKey}, g.set.carriers...)
+	g.mu.Lock()
+	g.doors = append(g.doors, d)
+	g.mu.Unlock()
 	return d, nil
 }
 
@@ -187,7 +190,7 @@ func (c *call) identify(keyErr error) (onlyonce.Request, error) {
 	}
 	c.scope = scope
 	key := onlyonce.Key{Scope: scope, Value: c.key.value}
-	req := onlyonce.Request{Key: key, Canonical: c.canonical()}
+	req := onlyonce.Request{Key: key, Canonical: c.canonical(), Wait: preferredWait(c.r.Header)}
 	if err := key.Validate(); err != nil {
 		return req, err
 	}

@@ -31,6 +31,7 @@ type Guard struct {
 	set    settings
 
 	mu       sync.Mutex
+	doors    []*door
 	resumers map[string]*door // by the operation's name
 }
 

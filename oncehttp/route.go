@@ -37,7 +37,8 @@ type Route struct {
 	// Op is the operation as the engine knows it. An empty Name becomes the
 	// http.ServeMux pattern that matched the request, with its method in front
 	// if it has none; outside a ServeMux it becomes the method. Op.Policy must
-	// be empty: it is made of Policy.
+	// be empty: it is made of Policy. With Op.MaxWait a caller may wait for the
+	// answer of an attempt that is under way: "Prefer: wait=10" (RFC 7240).
 	onlyonce.Op
 	// Key says whether requests must bear a key. Default Required.
 	Key KeyMode

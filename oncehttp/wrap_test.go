@@ -183,6 +183,23 @@ func TestWholeMux(t *testing.T) {
 	s.do(ask{path: "/b", keys: key("k2")}).expect(t, 404, "executed")
 }
 
+// F6: a JSON text that is sent as a form is one field whose name is the text. It is
+// neither shown nor kept in clear.
+func TestMismatchOfJSONSentAsForm(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.wrap("POST /charges", oncehttp.Route{}, created)
+	form := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	s.do(ask{keys: key("k1"), header: form, body: `{"card":"4242424242424242"}`}).expect(t, 201, "executed")
+	got := s.do(ask{keys: key("k1"), header: form, body: `{"card":"4000056655665556"}`})
+	if m := got.problem(t, 422, "idempotency_key_reused"); fmt.Sprint(m["differs"]) != "[body]" || strings.Contains(got.body, "card") {
+		t.Errorf("mismatch: %s", got.body)
+	}
+	if parts := s.record("acme", "k1").Fingerprint.Parts; strings.Contains(string(parts), "4242") {
+		t.Errorf("kept in clear: %q", parts)
+	}
+}
+
 // S5, F6: who may see the stored answer and what differs.
 func TestAuthorize(t *testing.T) {
 	t.Parallel()

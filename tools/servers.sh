@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests start themselves, where they are missing, from
-# Debian's packages: PostgreSQL and PgBouncer, MariaDB with Galera, Redis, and Node
-# for what runs on it. It needs root or sudo, and leaves a system alone that has
-# them. No system service is made or started.
+# Debian's packages: PostgreSQL and PgBouncer, MariaDB with Galera, Redis, RabbitMQ,
+# NATS, and Node for what runs on it. It needs root or sudo, and leaves a system alone
+# that has them. No system service is made or started.
 set -euo pipefail
 
 # What has to be there: a program or a file, and the package that brings it.
@@ -15,12 +15,14 @@ wanted=(
 	"rsync rsync"
 	"redis-server redis-server"
 	"redis-cli redis-tools"
+	"/usr/lib/rabbitmq/bin/rabbitmq-server rabbitmq-server"
+	"nats-server nats-server"
 	"node nodejs"
 	"npm npm"
 )
 
 have() {
-	[ -e "$1" ] || compgen -c "$1" | grep -qx "$1" || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ||
+	[ -e "$1" ] || compgen -c "$1" | grep -x "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ||
 		[ -x "/usr/sbin/$1" ]
 }
 
@@ -81,10 +83,13 @@ fi
 apt install --no-install-recommends "${missing[@]}" >/dev/null
 # Nor may one start at the next boot; a cluster of PostgreSQL to start there is none.
 if command -v systemctl >/dev/null; then
-	for service in pgbouncer mariadb redis-server; do
+	for service in pgbouncer mariadb redis-server rabbitmq-server nats-server; do
 		if [[ " ${missing[*]/mariadb-server/mariadb} " == *" $service "* ]]; then
 			"${as_root[@]}" systemctl --quiet disable "$service" || true
 		fi
 	done
+	if [[ " ${missing[*]} " == *" rabbitmq-server "* ]]; then # it brings Erlang's name server
+		"${as_root[@]}" systemctl --quiet disable epmd.socket epmd.service || true
+	fi
 fi
 echo "servers: installed"

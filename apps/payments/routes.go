@@ -69,6 +69,7 @@ func (s *Service) routes() ([]route, error) {
 		{pattern: "GET /readyz", handler: http.HandlerFunc(s.readyz), open: true},
 		{pattern: "GET /openapi.json", handler: s.serveOpenAPI(), open: true},
 		{pattern: "GET /docs/", handler: s.guard.DocsHandler(), open: true},
+		{pattern: "GET /.well-known/idempotency", handler: s.guard.DiscoveryHandler(), open: true},
 		{pattern: "GET " + problemPath + "{code}", handler: problemDocs(), open: true},
 	}
 	keyed, err := s.keyedRoutes()

@@ -50,6 +50,7 @@ func kills(t *testing.T) (rounds int, until time.Time) {
 // again. Afterwards: one charge a key, a ledger that sums to zero, one answer a
 // key, and, since the processor can be asked, no key in doubt. (C7, D4, O6)
 func TestKill(t *testing.T) {
+	t.Parallel()
 	stores := map[string]func(t *testing.T) (store string, servers int){
 		"sqlite": func(t *testing.T) (string, int) {
 			t.Helper()
@@ -62,6 +63,7 @@ func TestKill(t *testing.T) {
 	}
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			store, servers := open(t)
 			f := newFleet(t, store, servers, window/2)
 			f.source = sources

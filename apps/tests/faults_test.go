@@ -217,6 +217,7 @@ func operations(t *testing.T) int {
 // reconciliation with a complete report they are equal, and nothing is in doubt.
 // (D3, D4, O6, X2; cases B52, B74, B75)
 func TestRandomFaults(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	w := newFaultsWorld(t, seed)

@@ -22,6 +22,9 @@
 // one of the test's own, three masters, and a master with a replica under Sentinel.
 // [Dynalite] hands out one stand-in for DynamoDB per binary.
 //
+// [RabbitMQ] hands out virtual hosts of one RabbitMQ node per binary, [NewRabbitMQ] gives
+// one to kill. [NATS] gives each test a server with JetStream.
+//
 // # What runs where
 //
 // Programs come from PATH or from the usual folders of Debian's and Red Hat's

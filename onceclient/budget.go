@@ -1,0 +1,122 @@
+package onceclient
+
+import (
+	"cmp"
+	"errors"
+	"sync"
+	"time"
+)
+
+// BudgetConfig configures a Budget. Its zero value is the default.
+type BudgetConfig struct {
+	// Window is the time over which requests are counted. Default 10 s.
+	Window time.Duration
+	// Share is how many retries there may be for each first request in a window.
+	// Default 0.1.
+	Share float64
+	// Least is how many retries there may be in a window, however few first requests
+	// there are. Default 10.
+	Least int
+	// Now is the clock. nil: time.Now.
+	Now func() time.Time
+}
+
+// Budget bounds the retries of many operations together, so that a server that is down
+// sees little more than what it would see anyway: in a window as many as the larger of
+// Least and Share of the first requests. A retry that the server answered does not
+// count, so that what has waited is done soon after the server is back. It is safe for
+// concurrent use, by several clients too.
+type Budget struct {
+	share float64
+	least int
+	slot  time.Duration
+	now   func() time.Time
+	start time.Time
+
+	mu    sync.Mutex
+	slots [slotsInWindow + 1]slot
+}
+
+// slotsInWindow is how finely a window slides.
+const slotsInWindow = 20
+
+// slot counts requests in a part of a window.
+type slot struct {
+	number         int64
+	first, retries int
+}
+
+// NewBudget makes a budget. The error is an *onlyonce.Error with CodeConfig.
+func NewBudget(cfg BudgetConfig) (*Budget, error) {
+	if cfg.Window < 0 || cfg.Share < 0 || cfg.Least < 0 {
+		return nil, configError("check onceclient.BudgetConfig", "Window, Share and Least cannot be negative; leave them 0 for the default")
+	}
+	b := &Budget{
+		share: cmp.Or(cfg.Share, 0.1),
+		least: cmp.Or(cfg.Least, 10),
+		slot:  cmp.Or(cfg.Window, 10*time.Second) / slotsInWindow,
+		now:   cfg.Now,
+	}
+	if b.now == nil {
+		b.now = time.Now
+	}
+	if b.slot <= 0 {
+		return nil, configError("check onceclient.BudgetConfig", "Window is too short; use some seconds")
+	}
+	b.start = b.now()
+	return b, nil
+}
+
+var errNoBudget = errors.New("too many retries of all operations")
+
+// ticket is the right to one retry, and when it was given.
+type ticket int64
+
+// first counts an operation's first request, which is always allowed.
+func (b *Budget) first() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.current().first++
+}
+
+// take asks for one retry.
+func (b *Budget) take() (ticket, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.current()
+	// Slots are whole, so retries are counted over a little more than a window, and
+	// first requests over a little less.
+	var first, retries int
+	for _, o := range b.slots {
+		if age := s.number - o.number; age <= slotsInWindow {
+			retries += o.retries
+			if age < slotsInWindow {
+				first += o.first
+			}
+		}
+	}
+	if retries >= max(b.least, int(b.share*float64(first))) {
+		return 0, false
+	}
+	s.retries++
+	return ticket(s.number), true
+}
+
+// giveBack returns the ticket of a retry that the server answered.
+func (b *Budget) giveBack(t ticket) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := &b.slots[int64(t)%int64(len(b.slots))]; s.number == int64(t) {
+		s.retries--
+	}
+}
+
+// current is the slot of this moment.
+func (b *Budget) current() *slot {
+	number := max(int64(b.now().Sub(b.start)/b.slot), 0)
+	s := &b.slots[number%int64(len(b.slots))]
+	if s.number < number {
+		*s = slot{number: number}
+	}
+	return s
+}

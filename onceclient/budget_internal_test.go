@@ -1,0 +1,153 @@
+package onceclient
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+func budgetOf(t *testing.T, cfg BudgetConfig) *Budget {
+	t.Helper()
+	b, err := NewBudget(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// drain takes what there is.
+func drain(b *Budget) (taken []ticket) {
+	for {
+		t, ok := b.take()
+		if !ok {
+			return taken
+		}
+		taken = append(taken, t)
+	}
+}
+
+func wantTaken(t *testing.T, what string, got []ticket, want int) {
+	t.Helper()
+	if len(got) != want {
+		t.Errorf("%s: %d retries, want %d", what, len(got), want)
+	}
+}
+
+// L3: a tenth of the first requests, but always a few.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budgetOf(t, BudgetConfig{})
+		wantTaken(t, "of nothing", drain(b), 10)
+		for range 150 {
+			b.first()
+		}
+		wantTaken(t, "of 150, 10 being taken", drain(b), 5)
+		time.Sleep(10500 * time.Millisecond)
+		wantTaken(t, "after a window", drain(b), 10)
+		time.Sleep(5 * time.Second)
+		for range 1000 {
+			b.first()
+		}
+		wantTaken(t, "of 1000", drain(b), 90)
+		time.Sleep(5500 * time.Millisecond)
+		// The ten have gone, the ninety are half a window old.
+		wantTaken(t, "half a window later", drain(b), 10)
+		time.Sleep(24 * time.Hour)
+		wantTaken(t, "after a day", drain(b), 10)
+	})
+}
+
+// A retry that was answered does not count; one of long ago cannot be given back.
+func TestBudgetIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budgetOf(t, BudgetConfig{Least: 3, Share: 0.5, Window: 2 * time.Second})
+		taken := drain(b)
+		wantTaken(t, "at first", taken, 3)
+		b.giveBack(taken[0])
+		wantTaken(t, "after one was given back", drain(b), 1)
+		time.Sleep(2100 * time.Millisecond)
+		fresh := drain(b)
+		wantTaken(t, "after a window", fresh, 3)
+		b.giveBack(taken[1])
+		wantTaken(t, "after an old one was given back", drain(b), 0)
+	})
+}
+
+// However requests come, in no window are there more retries than the larger of the
+// least and the share of the first requests that had come.
+func TestBudgetInEveryWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		type moment struct {
+			at             time.Duration
+			first, retries int
+		}
+		var all []moment
+		b, start := budgetOf(t, BudgetConfig{}), time.Now()
+		for range 3000 {
+			m := moment{at: time.Since(start)}
+			for range rand.IntN(20) {
+				b.first()
+				m.first++
+			}
+			for range rand.IntN(5) {
+				if _, ok := b.take(); ok {
+					m.retries++
+				}
+			}
+			all = append(all, m)
+			var first, retries int
+			for _, o := range all {
+				if m.at-o.at < 10*time.Second {
+					first, retries = first+o.first, retries+o.retries
+				}
+			}
+			if m.retries > 0 && retries > max(10, first/10) {
+				t.Fatalf("in the window before %v: %d retries of %d first requests", m.at, retries, first)
+			}
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+		}
+	})
+}
+
+// It is shared.
+func TestBudgetOfMany(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := budgetOf(t, BudgetConfig{Now: func() time.Time { return now }})
+	var mu sync.Mutex
+	var taken int
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			for range 10 {
+				b.first()
+			}
+			got := len(drain(b))
+			mu.Lock()
+			defer mu.Unlock()
+			taken += got
+		})
+	}
+	all.Wait()
+	if taken += len(drain(b)); taken != 100 {
+		t.Errorf("%d retries of 1000, want 100", taken)
+	}
+	now = now.Add(-time.Hour) // a clock that was set back
+	wantTaken(t, "in the past", drain(b), 0)
+}
+
+func TestBudgetConfig(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []BudgetConfig{{Window: -1}, {Share: -1}, {Least: -1}, {Window: 1}} {
+		if _, err := NewBudget(cfg); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package filejournal_test
+
+import "context"
+
+func systemParts() map[string]func(ctx context.Context, dir string) error { return nil }

@@ -1,0 +1,117 @@
+package onceclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/onlyonce-go/onlyonce"
+)
+
+type intentKey struct{}
+
+// WithIntent names the operation that the request of a context is, for
+// [Client.Transport].
+func WithIntent(ctx context.Context, intent string) context.Context {
+	return context.WithValue(ctx, intentKey{}, intent)
+}
+
+func intentOf(ctx context.Context) string {
+	intent, _ := ctx.Value(intentKey{}).(string)
+	return intent
+}
+
+// Transport is the client as an http.RoundTripper, for libraries that let their
+// http.Client be set. A POST or PATCH is done as by Do, and so is a PUT or DELETE that
+// has an intent ([WithIntent]) or a key in its header. Other requests pass as they are.
+//
+// The operation's intent is that of the request's context; without one it is made up,
+// and the errors say it. A refusal comes as a response, like any answer; the other
+// errors of Do come as errors, which errors.As finds behind http.Client's. Redirects
+// of 307 and 308 are followed within, so that http.Client repeats nothing by itself.
+// Leave http.Client.Timeout unset: when it fires, http.Client makes a text of the error,
+// and its type is lost. A context's deadline and Config.Timeout do not.
+// The request's body is read whole, up to Config.MaxRequest.
+func (c *Client) Transport() http.RoundTripper { return transport{c} }
+
+type transport struct{ c *Client }
+
+// RoundTrip follows http.RoundTripper: the request is not changed and its body closed.
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !t.keyed(req) {
+		return t.c.base.RoundTrip(req)
+	}
+	body, err := t.body(req)
+	if err != nil {
+		return nil, err
+	}
+	header := req.Header
+	if req.Host != "" && req.URL != nil && req.Host != req.URL.Host {
+		header = header.Clone()
+		header.Set("Host", req.Host)
+	}
+	var target string
+	if req.URL != nil {
+		target = req.URL.String()
+	}
+	out, err := t.c.Do(req.Context(), Request{
+		Intent: intentOf(req.Context()), Method: req.Method, URL: target, Header: header, Body: body,
+	})
+	refused, ok := errors.AsType[*RefusedError](err)
+	if err != nil && (!ok || refused.Answer == nil || refused.Answer.Status < http.StatusBadRequest) {
+		return nil, err
+	}
+	return response(req, out.Answer), nil
+}
+
+// CloseIdleConnections is for http.Client's method of this name.
+func (t transport) CloseIdleConnections() { t.c.CloseIdleConnections() }
+
+func (t transport) keyed(req *http.Request) bool {
+	switch req.Method {
+	case http.MethodPost, http.MethodPatch:
+		return true
+	case http.MethodPut, http.MethodDelete:
+		if intentOf(req.Context()) != "" {
+			return true
+		}
+		for name := range req.Header {
+			if http.CanonicalHeaderKey(name) == t.c.cfg.KeyHeader {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (t transport) body(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	defer req.Body.Close()
+	limit := t.c.cfg.MaxRequest
+	body, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read body of request: %w", err)
+	}
+	if int64(len(body)) > limit {
+		return nil, &onlyonce.Error{
+			Code: onlyonce.CodeBodyTooLarge, Op: "read body of request",
+			Hint: fmt.Sprintf("it has more than %d bytes, and nothing was sent; raise Config.MaxRequest", limit),
+		}
+	}
+	return body, nil
+}
+
+// response is an answer as http.Client wants it.
+func response(req *http.Request, a *Answer) *http.Response {
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)), StatusCode: a.Status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: a.Header.Clone(), Body: io.NopCloser(bytes.NewReader(a.Body)), ContentLength: int64(len(a.Body)),
+		Request: req,
+	}
+}
