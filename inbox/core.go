@@ -257,7 +257,7 @@ func (d delivery) park(ctx context.Context, p parking) (Verdict, error) {
 	req := d.request()
 	req.Key, req.Keep, req.Resolve = p.key, text, p.resolve
 	req.Hold = func(error) string { return p.reason() }
-	res, err := d.guard(context.WithoutCancel(ctx), d.holding(), req, func(context.Context) (onlyonce.Answer, error) {
+	res, err := d.guard(context.WithoutCancel(ctx), d.op, req, func(context.Context) (onlyonce.Answer, error) {
 		return onlyonce.Answer{}, errParked
 	})
 	switch {

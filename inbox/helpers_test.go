@@ -311,3 +311,11 @@ func (sumForm) Differs([]string, func(int, [32]byte) bool) []string { return nil
 
 // pass lets time pass in a bubble of synctest.
 func pass(d time.Duration) { time.Sleep(d) } // in a bubble of synctest, whose clock it is
+
+// sweep does one batch of housekeeping.
+func sweep(t *testing.T, mem *memstore.Store) {
+	t.Helper()
+	if _, err := mem.Sweep(t.Context(), onlyonce.SweepRequest{Limit: 10}); err != nil {
+		t.Fatal(err)
+	}
+}

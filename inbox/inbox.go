@@ -6,9 +6,9 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// HandlerFunc handles a message in steps: what it does outside goes through
-// onlyonce.Call, onlyonce.Step and onlyonce.TxEngine.Finish's like, whose derived keys
-// come of consumer, message id and step.
+// HandlerFunc handles a message in steps: what it does to the world goes through
+// onlyonce.Call, whose derived keys come of consumer, message id and step, and what it
+// writes through onlyonce.StepTx or, as the last step, onlyonce.TxEngine.Finish.
 type HandlerFunc func(ctx context.Context, msg Message) error
 
 // Inbox handles messages whose handlers call others: the claim is committed before the

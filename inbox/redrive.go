@@ -111,14 +111,7 @@ func (c *core) runKept(ctx context.Context, r rerun, handler onlyonce.HandlerFun
 		Key: r.due.Record.Key, Canonical: payload(r.kept.Payload), Keep: r.due.Keep, Resolve: true,
 		Hold: func(err error) string { return c.heldReason(r.kept, tries, err) },
 	}
-	return c.guard(ctx, c.holding(), req, handler)
-}
-
-// holding is the operation of a message that is kept: a crash leaves it in doubt.
-func (c *core) holding() onlyonce.Op {
-	op := c.op
-	op.AfterCrash = onlyonce.HoldKey
-	return op
+	return c.guard(ctx, c.op, req, handler)
 }
 
 // heldReason is why a kept message is in doubt.

@@ -110,9 +110,7 @@ func TestCrashWhileParked(t *testing.T) {
 				e.before = nil
 				for range 3 {
 					pass(time.Minute)
-					if _, err := p.w.mem.Sweep(t.Context(), onlyonce.SweepRequest{Limit: 10}); err != nil {
-						t.Fatal(err)
-					}
+					sweep(t, p.w.mem)
 					p.look(t)
 				}
 				p.wantRuns(t, 4)
@@ -145,9 +143,7 @@ func TestCrashInParking(t *testing.T) {
 					dying.wantVerdict(t, message("m1", "5 EUR"), inbox.Again)
 					dying.w.end(t, 0)
 					pass(time.Minute)
-					if _, err := p.w.mem.Sweep(t.Context(), onlyonce.SweepRequest{Limit: 10}); err != nil {
-						t.Fatal(err)
-					}
+					sweep(t, p.w.mem)
 					p.look(t)
 					p.wantVerdict(t, redelivered("m1", "5 EUR", 4), inbox.Parked)
 					if entry := p.show(t, "m1"); !entry.Kept || string(entry.Message.Payload) != "5 EUR" {

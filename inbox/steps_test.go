@@ -197,7 +197,9 @@ func TestDeclaredUnknownIsParked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	in := newInbox(t, w)
-	verdict, err := in.Process(t.Context(), message("m1", "5 EUR"), func(ctx context.Context, _ inbox.Message) error {
+	leaving, leave := context.WithCancel(t.Context())
+	verdict, err := in.Process(leaving, message("m1", "5 EUR"), func(ctx context.Context, _ inbox.Message) error {
+		leave() // its consumer does not wait for it
 		onlyonce.Declare(ctx, onlyonce.Unknown)
 		return errBroken
 	})

@@ -303,7 +303,7 @@ func (w *Webhook) first(ctx context.Context, d delivery, begun func()) (onlyonce
 	req.Keep = text
 	req.Hold = func(err error) string { return w.inbox.heldReason(kept{Waits: true}, 1, err) }
 	handler := w.handler(d.msg)
-	return w.inbox.guard(ctx, w.inbox.holding(), req, func(ctx context.Context) (onlyonce.Answer, error) {
+	return w.inbox.guard(ctx, w.inbox.op, req, func(ctx context.Context) (onlyonce.Answer, error) {
 		begun()
 		return handler(ctx)
 	})

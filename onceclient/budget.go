@@ -23,7 +23,8 @@ type BudgetConfig struct {
 
 // Budget bounds the retries of many operations together, so that a server that is down
 // sees little more than what it would see anyway: in a window as many as the larger of
-// Least and Share of the first requests. A retry that the server answered does not
+// Least and Share of the first requests, and not all of those in its first moment: in a
+// twentieth of a window at most a tenth of them, or two. A retry that the server answered does not
 // count, so that what has waited is done soon after the server is back. It is safe for
 // concurrent use, by several clients too.
 type Budget struct {
@@ -95,7 +96,8 @@ func (b *Budget) take() (ticket, bool) {
 			}
 		}
 	}
-	if retries >= max(b.least, int(b.share*float64(first))) {
+	allowed := max(b.least, int(b.share*float64(first)))
+	if retries >= allowed || s.retries >= max(allowed*2/slotsInWindow, 2) {
 		return 0, false
 	}
 	s.retries++

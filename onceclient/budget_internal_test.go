@@ -37,28 +37,36 @@ func wantTaken(t *testing.T, what string, got []ticket, want int) {
 	}
 }
 
-// L3: a tenth of the first requests, but always a few.
+// drainFor takes what there is in some slots, one after the other.
+func drainFor(b *Budget, slots int) (taken []ticket) {
+	for range slots {
+		taken = append(taken, drain(b)...)
+		time.Sleep(b.slot)
+	}
+	return taken
+}
+
+// L3: a tenth of the first requests, but always a few, and a few at a time.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := budgetOf(t, BudgetConfig{})
-		wantTaken(t, "of nothing", drain(b), 10)
+		wantTaken(t, "of nothing, at once", drain(b), 2)
+		wantTaken(t, "of nothing, soon", drainFor(b, slotsInWindow/2), 8)
 		for range 150 {
 			b.first()
 		}
-		wantTaken(t, "of 150, 10 being taken", drain(b), 5)
+		wantTaken(t, "of 150, 10 being taken", drainFor(b, 4), 5)
 		time.Sleep(10500 * time.Millisecond)
-		wantTaken(t, "after a window", drain(b), 10)
-		time.Sleep(5 * time.Second)
+		wantTaken(t, "after a window", drainFor(b, 10), 10)
+		time.Sleep(10500 * time.Millisecond)
 		for range 1000 {
 			b.first()
 		}
-		wantTaken(t, "of 1000", drain(b), 90)
-		time.Sleep(5500 * time.Millisecond)
-		// The ten have gone, the ninety are half a window old.
-		wantTaken(t, "half a window later", drain(b), 10)
+		wantTaken(t, "of 1000, at once", drain(b), 10)
+		wantTaken(t, "of 1000, soon", drainFor(b, 10), 90)
 		time.Sleep(24 * time.Hour)
-		wantTaken(t, "after a day", drain(b), 10)
+		wantTaken(t, "after a day", drainFor(b, slotsInWindow), 10)
 	})
 }
 
@@ -66,14 +74,14 @@ func TestBudget(t *testing.T) {
 func TestBudgetIsGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := budgetOf(t, BudgetConfig{Least: 3, Share: 0.5, Window: 2 * time.Second})
+		b := budgetOf(t, BudgetConfig{Least: 2, Share: 0.5, Window: 2 * time.Second})
 		taken := drain(b)
-		wantTaken(t, "at first", taken, 3)
+		wantTaken(t, "at first", taken, 2)
 		b.giveBack(taken[0])
 		wantTaken(t, "after one was given back", drain(b), 1)
 		time.Sleep(2100 * time.Millisecond)
 		fresh := drain(b)
-		wantTaken(t, "after a window", fresh, 3)
+		wantTaken(t, "after a window", fresh, 2)
 		b.giveBack(taken[1])
 		wantTaken(t, "after an old one was given back", drain(b), 0)
 	})
@@ -136,8 +144,8 @@ func TestBudgetOfMany(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if taken += len(drain(b)); taken != 100 {
-		t.Errorf("%d retries of 1000, want 100", taken)
+	if taken += len(drain(b)); taken != 10 {
+		t.Errorf("%d retries of 1000 at once, want 10", taken)
 	}
 	now = now.Add(-time.Hour) // a clock that was set back
 	wantTaken(t, "in the past", drain(b), 0)

@@ -120,6 +120,16 @@ func (c *Client) Do(ctx context.Context, req Request) (Outcome, error) {
 	return r.do(ctx)
 }
 
+// Entry is what Do would begin the journal's entry with, for a journal that is written in
+// the caller's own transaction, beside the row that the operation belongs to: checked,
+// with an intent and a key if the request had none, and without credentials. When the
+// transaction has committed, Do with the same request and intent, or Resume, sends it.
+// The errors are those of Do about a request.
+func (c *Client) Entry(req Request) (Entry, error) {
+	o, err := c.operation(req)
+	return o.entry, err
+}
+
 var (
 	errTimeout        = timeoutError("the time for the operation is over")
 	errAttemptTimeout = timeoutError("the server took too long")
@@ -187,18 +197,17 @@ func (c *Client) Prune(ctx context.Context, age time.Duration) (int, error) {
 	}
 }
 
-// pending lists the intents of all open entries.
-func (c *Client) pending(ctx context.Context) ([]string, error) {
+// pending lists the intents of all open entries, as far as they can be read.
+func (c *Client) pending(ctx context.Context) (all []string, err error) {
 	const page = 500
-	var all []string
 	for after := ""; ; after = all[len(all)-1] {
-		intents, err := c.cfg.Journal.Pending(ctx, after, page)
-		if err != nil {
-			return nil, fmt.Errorf("list open operations: %w", err)
-		}
+		intents, failed := c.cfg.Journal.Pending(ctx, after, page)
 		all = slices.Concat(all, intents)
+		if failed != nil {
+			err = fmt.Errorf("list open operations: %w", failed)
+		}
 		if len(intents) < page {
-			return all, nil
+			return all, err
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -96,6 +97,7 @@ func (c Config) Validate() error {
 	}
 	fault(c.Journal == nil, "Journal is nil: nothing would survive a crash; use a file journal or a database's")
 	fault(c.KeyHeader != "" && !isToken(c.KeyHeader), "KeyHeader is no name of a header; use what the server's documentation says")
+	fault(slices.Contains(append(notSent(), "Host"), http.CanonicalHeaderKey(c.KeyHeader)), "KeyHeader is a header that net/http sets; use what the server's documentation says")
 	for _, name := range c.Credentials {
 		fault(!isToken(name), "Credentials holds "+strconv.Quote(name)+", which is no name of a header")
 	}
@@ -110,6 +112,9 @@ func (c Config) Validate() error {
 // Sender makes one attempt at an operation. It must not send anything twice by
 // itself. It is safe for concurrent use.
 type Sender interface {
+	// Send makes one attempt at an entry, whose header has the credentials of the call
+	// too, and says what came of it. An attempt ends with ctx. Done and Denied have an
+	// Answer; what is neither proved to be Unsent nor answered is Again.
 	Send(ctx context.Context, entry Entry) Reply
 }
 

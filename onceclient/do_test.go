@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -86,6 +87,15 @@ func TestErrorsCarry(t *testing.T) {
 	cfg.Sender = replies(unsent())
 	_, err = newClient(t, cfg).Do(t.Context(), charge("order-1", "somewhere"))
 	if !onlyonce.IsNotApplied(err) || !errors.Is(err, errLost) || errors.Is(err, onlyonce.ErrOutcomeUnknown) {
+		t.Errorf("%v", err)
+	}
+
+	cfg = quick(memjournal.New())
+	cfg.Base = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.DNSError{IsTimeout: true}
+	}}
+	_, err = newClient(t, cfg).Do(t.Context(), charge("order-1", "http://acme.invalid"))
+	if notSent, ok := errors.AsType[*onceclient.NotSentError](err); !ok || !notSent.Timeout() {
 		t.Errorf("%v", err)
 	}
 
@@ -297,11 +307,15 @@ func TestJournalFails(t *testing.T) {
 			if !errors.Is(err, errDisk) && tt.kind != "not sent" {
 				t.Errorf("the cause is lost: %v", err)
 			}
+			if tt.kind == "unrecorded" && !strings.Contains(err.Error(), "not recorded") {
+				t.Errorf("%v", err)
+			}
 			if e, ok := errors.AsType[*onceclient.UnrecordedError](err); ok && (e.Answer == nil || out.Answer != e.Answer || e.Key != out.Key) {
 				t.Errorf("the answer is lost: %+v, %+v", out, e)
 			}
-			if e, ok := errors.AsType[*onlyonce.Error](err); ok && e.Hint == "" {
-				t.Errorf("%v does not say what to do next", err)
+			e, ok := errors.AsType[*onlyonce.Error](err)
+			if ok && e.Hint == "" || strings.Contains(err.Error(), "sent nothing") && tt.sends > 0 {
+				t.Errorf("%v does not say what to do next, or what is not so", err)
 			}
 		})
 	}
@@ -399,4 +413,36 @@ func TestObserve(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+}
+
+// L1: an entry for the caller's own transaction is what Do makes of the request.
+func TestEntry(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, quick(memjournal.New()))
+	req := onceclient.Request{
+		Intent: "order-1", Method: http.MethodPost, URL: "http://user:secret@127.0.0.1/charges", Body: []byte("pay"),
+		Header: http.Header{"authorization": {"Bearer secret"}, "api-version": {"7"}},
+	}
+	one, err := c.Entry(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := c.Entry(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.Key == "" || one.Key == two.Key || strings.Contains(fmt.Sprint(one), "secret") {
+		t.Errorf("%+v and %+v", one, two)
+	}
+	one.Key, one.CreatedAt = "", time.Time{}
+	want := onceclient.Entry{
+		Intent: "order-1", Method: http.MethodPost, Target: "http://127.0.0.1/charges", Body: []byte("pay"), State: onceclient.Open,
+		Header: map[string][]string{"Api-Version": {"7"}},
+	}
+	if diff := cmp.Diff(want, one); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := c.Entry(onceclient.Request{Method: http.MethodPost}); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
+		t.Errorf("no URL: %v", err)
+	}
 }

@@ -146,7 +146,7 @@ func timeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// journalError is a journal's failure before anything was sent.
+// journalError is a journal's failure before this call has sent anything.
 func journalError(op string, err error) error {
 	return &onlyonce.Error{
 		Code: CodeJournal, Op: op, Err: err,

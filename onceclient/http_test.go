@@ -105,7 +105,6 @@ func TestLossyServer(t *testing.T) {
 // is with its own body. B101: once.
 func TestKeysAreNotSwapped(t *testing.T) {
 	t.Parallel()
-	operations := 1000
 	overBoth(t, func(n int, w http.ResponseWriter, _ *http.Request) {
 		switch n % 4 {
 		case 0:
@@ -117,11 +116,10 @@ func TestKeysAreNotSwapped(t *testing.T) {
 		}
 	}, func(t *testing.T, s *server, cfg onceclient.Config) {
 		t.Helper()
-		if b, ok := cfg.Base.(*http.Transport); ok {
-			b.MaxConnsPerHost = 16
-		} else {
-			base := &http.Transport{MaxConnsPerHost: 16}
-			cfg.Base = base
+		operations := 300
+		if cfg.Base == nil {
+			operations = 1000
+			cfg.Base = &http.Transport{MaxConnsPerHost: 16}
 		}
 		cfg.Attempts = 50
 		c := newClient(t, cfg)
@@ -180,7 +178,10 @@ func TestNotSent(t *testing.T) {
 			t.Parallel()
 			j := memjournal.New()
 			cfg := quick(j)
-			cfg.Base, cfg.Attempts, cfg.AttemptTimeout = tt.base, 2, 20*time.Millisecond
+			cfg.Base, cfg.Attempts = tt.base, 2
+			if name == "unreachable" {
+				cfg.AttemptTimeout = 20 * time.Millisecond
+			}
 			_, err := newClient(t, cfg).Do(t.Context(), charge("order-1", tt.url))
 			wantKind(t, err, tt.kind)
 			if onlyonce.IsNotApplied(err) != (tt.kind == "not sent") {
@@ -240,10 +241,12 @@ func TestGoAway(t *testing.T) {
 	s := newServer(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
 	cfg := quick(memjournal.New())
 	cfg.Base = s.overHTTP2(t)
+	// All streams of a connection fail together, so pauses have to part them.
+	cfg.Attempts, cfg.BackoffBase, cfg.BackoffCap = 200, time.Millisecond, 50*time.Millisecond
 	c := newClient(t, cfg)
 	var attempts atomic.Int32
 	var all sync.WaitGroup
-	for i := range 100 {
+	for i := range 20 {
 		all.Go(func() {
 			r := charge(fmt.Sprintf("order-%d", i), s.URL)
 			if i%2 == 0 {
@@ -297,6 +300,7 @@ func TestBodyBreaksOff(t *testing.T) {
 			w.WriteHeader(status)
 			if n == 0 {
 				io.WriteString(w, "01234")
+				w.(http.Flusher).Flush()
 				panic(http.ErrAbortHandler)
 			}
 			io.WriteString(w, "0123456789")

@@ -62,14 +62,16 @@ const (
 type Journal interface {
 	// Begin records an entry, unless there is one of the same intent: then that one
 	// is returned as it stands, and made is false. Of several that begin one intent
-	// at a time, one makes it.
+	// at a time, one makes it. No state means Open. What is no entry, as one without a
+	// key, is refused.
 	Begin(ctx context.Context, entry Entry) (stands Entry, made bool, err error)
 	// Lock makes the caller the one who works on an entry, until Unlock or until its
 	// process has died, and reads the entry as it is then. It does not wait: ErrLocked
 	// says that somebody else has it. ErrNoEntry: there is none.
 	Lock(ctx context.Context, intent string) (Lock, Entry, error)
 	// Pending lists the intents of open entries, locked ones too, oldest first, at
-	// most limit behind the one named after; after "" is the beginning.
+	// most limit behind the one named after; after "", or one that is gone, is the
+	// beginning. With an error it lists those that could be read.
 	Pending(ctx context.Context, after string, limit int) ([]string, error)
 	// Prune deletes ended entries that ended before a time and are not locked, at
 	// most limit, and says how many. Open entries are never deleted.

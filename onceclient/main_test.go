@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -19,7 +20,12 @@ import (
 	"github.com/onlyonce-go/onlyonce/onceclient/memjournal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childJob) != "" {
+		os.Exit(child())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // quick is a configuration whose pauses cost nothing, with as many retries as there are.
 func quick(j onceclient.Journal) onceclient.Config {
@@ -286,7 +292,8 @@ func (f *faulty) Pending(ctx context.Context, after string, limit int) ([]string
 	if err := f.at("pending"); err != nil {
 		return nil, err
 	}
-	return f.Journal.Pending(ctx, after, limit)
+	intents, err := f.Journal.Pending(ctx, after, limit)
+	return intents, errors.Join(err, f.at("half"))
 }
 
 func (f *faulty) Prune(ctx context.Context, before time.Time, limit int) (int, error) {

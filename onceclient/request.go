@@ -90,10 +90,15 @@ func canonical(header http.Header) (http.Header, error) {
 			out.Add(name, v)
 		}
 	}
-	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Upgrade"} {
+	for _, name := range notSent() {
 		delete(out, name)
 	}
 	return out, nil
+}
+
+// notSent are the headers that are net/http's to set.
+func notSent() []string {
+	return []string{"Content-Length", "Transfer-Encoding", "Trailer", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Upgrade"}
 }
 
 // takeKey is the key, of the header or made anew, and takes it out of the header.

@@ -100,6 +100,11 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v does not name %s", err, field)
 		}
 	}
+	for _, name := range []string{"host", "content-length", "Connection"} {
+		if err := (onceclient.Config{Journal: memjournal.New(), KeyHeader: name}).Validate(); err == nil {
+			t.Errorf("%s may carry the key", name)
+		}
+	}
 	cfg := onceclient.Config{Journal: memjournal.New(), KeyHeader: "x-key", MaxAnswer: 7}
 	if err := cfg.Validate(); err != nil {
 		t.Error(err)

@@ -13,19 +13,16 @@ import (
 // called by one goroutine at a time, and may be nil.
 //
 // It returns when it has been through all that was open when it was called; the error
-// says that the journal or ctx has failed. Operations that are still open afterwards
+// says that the journal has failed, wholly or for some of them, or that ctx has ended.
+// Operations that are still open afterwards
 // are for the next Resume. Each is bound by Config.Timeout, and every attempt counts as
 // a retry for the budget. Credentials come from Config.Authorize: the journal has none.
 func (c *Client) Resume(ctx context.Context, fn func(Outcome, error)) error {
-	intents, err := c.pending(ctx)
-	if err != nil {
-		return err
-	}
+	intents, failed := c.pending(ctx)
 	var (
-		mu     sync.Mutex // of fn and failed
-		failed error
-		work   sync.WaitGroup
-		slots  = make(chan struct{}, c.cfg.Concurrency)
+		mu    sync.Mutex // of fn and failed
+		work  sync.WaitGroup
+		slots = make(chan struct{}, c.cfg.Concurrency)
 	)
 	for _, intent := range intents {
 		slots <- struct{}{}

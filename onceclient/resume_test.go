@@ -294,13 +294,13 @@ func TestResumeEnds(t *testing.T) {
 		t.Errorf("%v, %q", err, got)
 	}
 
-	for _, method := range []string{"pending", "lock"} {
+	for _, method := range []string{"pending", "half", "lock"} {
 		f := newFaulty(failing(method, 0))
 		f.Journal = j
 		cfg.Journal, cfg.Sender = f, replies(lost())
 		calls := 0
 		err := newClient(t, cfg).Resume(t.Context(), func(onceclient.Outcome, error) { calls++ })
-		if !errors.Is(err, errDisk) || method == "lock" && calls != 3 {
+		if !errors.Is(err, errDisk) || calls != map[string]int{"pending": 0, "half": 4, "lock": 3}[method] {
 			t.Errorf("%s: %v after %d", method, err, calls)
 		}
 	}

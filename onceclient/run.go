@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"time"
+
+	"github.com/onlyonce-go/onlyonce"
 )
 
 // settleTimeout bounds the last write of an operation, which is made also when its
@@ -96,7 +98,10 @@ func (r *run) ready(ctx context.Context, n int) error {
 			next.Answer, next.Note = cmp.Or(journaled(r.last.Answer), next.Answer), note(r.last.Err)
 		}
 		if err := r.lock.Save(ctx, next); err != nil {
-			return journalError("record attempt", err)
+			return &onlyonce.Error{
+				Code: CodeJournal, Op: "record attempt", Err: err,
+				Hint: "the attempt was not made; when the journal works again, do the same intent again",
+			}
 		}
 	}
 	r.entry = next

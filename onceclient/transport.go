@@ -2,7 +2,6 @@ package onceclient
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,19 +9,6 @@ import (
 
 	"github.com/onlyonce-go/onlyonce"
 )
-
-type intentKey struct{}
-
-// WithIntent names the operation that the request of a context is, for
-// [Client.Transport].
-func WithIntent(ctx context.Context, intent string) context.Context {
-	return context.WithValue(ctx, intentKey{}, intent)
-}
-
-func intentOf(ctx context.Context) string {
-	intent, _ := ctx.Value(intentKey{}).(string)
-	return intent
-}
 
 // Transport is the client as an http.RoundTripper, for libraries that let their
 // http.Client be set. A POST or PATCH is done as by Do, and so is a PUT or DELETE that
@@ -58,7 +44,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		target = req.URL.String()
 	}
 	out, err := t.c.Do(req.Context(), Request{
-		Intent: intentOf(req.Context()), Method: req.Method, URL: target, Header: header, Body: body,
+		Intent: IntentOf(req.Context()), Method: req.Method, URL: target, Header: header, Body: body,
 	})
 	refused, ok := errors.AsType[*RefusedError](err)
 	if err != nil && (!ok || refused.Answer == nil || refused.Answer.Status < http.StatusBadRequest) {
@@ -75,7 +61,7 @@ func (t transport) keyed(req *http.Request) bool {
 	case http.MethodPost, http.MethodPatch:
 		return true
 	case http.MethodPut, http.MethodDelete:
-		if intentOf(req.Context()) != "" {
+		if IntentOf(req.Context()) != "" {
 			return true
 		}
 		for name := range req.Header {

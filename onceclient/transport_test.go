@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -22,9 +23,7 @@ func send(ctx context.Context, c *http.Client, method, url string, header http.H
 	if err != nil {
 		return 0, "", err
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	res, err := c.Do(req)
 	if err != nil {
 		return 0, "", err

@@ -115,8 +115,9 @@ func or(s, otherwise string) string {
 //
 // Parameters are the driver's (tls, timeout, collation, …), socket for the path of a
 // Unix socket, and else session variables. It returns CodeConfig when the URL or the
-// server's settings are not fit for money, with a hint, and ErrUnreachable when no
-// connection could be made. Close the Store in the end.
+// server's settings are not fit for money, with a hint, ErrUnreachable when the
+// server cannot be reached, and CodeStoreUnavailable when it is there and lets nobody
+// in. Close the Store in the end.
 func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/reach"
 )
 
 // Error numbers that decide something here. SQLSTATE does not tell them apart.
@@ -82,7 +83,7 @@ func classify(op string, err error, f fate) error {
 	if e, ok := errors.AsType[*notSentError](err); ok && e.unreachable {
 		return &onlyonce.Error{
 			Code: onlyonce.CodeUnreachable, Op: op, Err: e.err,
-			Hint: "no connection could be made, nothing was sent: look at the address, the account, the server and its log",
+			Hint: "no connection could be made, nothing was sent: look at the address, the server and its log",
 		}
 	}
 	if conflict(err) {
@@ -150,8 +151,12 @@ func hintFor(err error) string {
 	switch number(err) {
 	case numNoTable, numNoColumn:
 		return "the tables are not there or older than this program: run Migrate as a user that may create them"
-	case numCommandDenied, numAccessDenied:
+	case numCommandDenied:
 		return "the user needs SELECT, INSERT, UPDATE and DELETE on the onlyonce tables"
+	case numBadPassword:
+		return "the server lets nobody in under this name: look at user and password, and from where the user may come"
+	case numAccessDenied, numBadDatabase:
+		return "the server has no such database, or not for this user: look at the URL, at grants, or create it"
 	case numTooMany, numTooManyForUser:
 		return "the server has too many connections: make pools smaller, or raise max_connections"
 	case numReadOnly, numReadOnlyTrx, numReadOnlyMode:
@@ -197,11 +202,18 @@ type notSentError struct {
 func (e *notSentError) Error() string { return e.err.Error() }
 func (e *notSentError) Unwrap() error { return e.err }
 
-// noConnection is the error of taking a connection out of the pool. The server is
-// out of reach when making one has failed, but not when the caller would not wait,
-// nor when the server is there and has too much to do.
+// noConnection is the error of taking a connection out of the pool. The server is out
+// of reach when making one has failed because of the network, or because the server is
+// shutting down. It is not when the caller would not wait, and not when somebody was
+// there and refused: a wrong password, no such database, no TLS, a server that has too
+// much to do.
 func noConnection(ctx context.Context, err error) error {
-	n := number(err)
-	busy := n == numTooMany || n == numTooManyForUser
-	return &notSentError{err: err, unreachable: ctx.Err() == nil && !busy && !isContext(err) && !errors.Is(err, sql.ErrConnDone)}
+	return &notSentError{err: err, unreachable: ctx.Err() == nil && outOfReach(err)}
+}
+
+// outOfReach tells whether no connection could be made because nobody was there. The
+// driver does not say why a connection broke on which it was about to sign in.
+func outOfReach(err error) bool {
+	return reach.Failed(err) || number(err) == numShutdown ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -56,8 +57,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// A server that has too much to do is not out of reach, nor is one that the caller
-// would not wait for.
+// C11: a server that has too much to do is not out of reach, nor is one that lets nobody
+// in, nor one that the caller would not wait for.
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancel(t.Context())
@@ -67,9 +68,16 @@ func TestNoConnection(t *testing.T) {
 		err  error
 		code onlyonce.Code
 	}{
-		{t.Context(), errors.New("connection refused"), onlyonce.CodeUnreachable},
-		{t.Context(), &mysql.MySQLError{Number: 1045}, onlyonce.CodeUnreachable},
+		{t.Context(), &net.OpError{Op: "dial", Err: errors.New("refused")}, onlyonce.CodeUnreachable},
+		{t.Context(), driver.ErrBadConn, onlyonce.CodeUnreachable},
+		{t.Context(), mysql.ErrInvalidConn, onlyonce.CodeUnreachable},
+		{t.Context(), &mysql.MySQLError{Number: 1053}, onlyonce.CodeUnreachable},
 		{t.Context(), &mysql.MySQLError{Number: 1040}, onlyonce.CodeStoreUnavailable},
+		{t.Context(), &mysql.MySQLError{Number: 1044}, onlyonce.CodeStoreUnavailable},
+		{t.Context(), &mysql.MySQLError{Number: 1045}, onlyonce.CodeStoreUnavailable},
+		{t.Context(), &mysql.MySQLError{Number: 1049}, onlyonce.CodeStoreUnavailable},
+		{t.Context(), mysql.ErrNoTLS, onlyonce.CodeStoreUnavailable},
+		{over, driver.ErrBadConn, onlyonce.CodeStoreUnavailable},
 		{over, context.Canceled, ""},
 	} {
 		if err := classify("op", noConnection(tt.ctx, tt.err), committing); onlyonce.CodeOf(err) != tt.code {

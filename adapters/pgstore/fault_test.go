@@ -325,29 +325,6 @@ func TestNothingWasSent(t *testing.T) {
 	}
 }
 
-// A server that lets nobody in is out of reach as well; one that has too many
-// connections is busy.
-func TestServerLetsNobodyIn(t *testing.T) {
-	t.Parallel()
-	dsn := testserver.Postgres(t)
-	pool := admin(t, dsn)
-	exec(t, pool, `CREATE ROLE `+roleOf(pool)+` LOGIN CONNECTION LIMIT 0`)
-	for name, c := range map[string]struct {
-		dsn         string
-		unreachable bool
-	}{
-		"no such role": {with(t, dsn, "user", "nobody_of_this_name"), true},
-		"no database":  {with(t, dsn, "dbname", "none_of_this_name"), true},
-		"no TLS":       {with(t, dsn, "sslmode", "require"), true},
-		"too many":     {with(t, dsn, "user", roleOf(pool)), false},
-	} {
-		_, err := pgstore.Open(t.Context(), c.dsn, pgstore.Config{})
-		if err == nil || errors.Is(err, onlyonce.ErrUnreachable) != c.unreachable {
-			t.Errorf("%s: %v, want unreachable: %v", name, err, c.unreachable)
-		}
-	}
-}
-
 // Conflicts come back as such, from the handler's own statements too.
 func TestConflicts(t *testing.T) {
 	t.Parallel()

@@ -71,8 +71,9 @@ var (
 
 // Open connects to the database that url names, with a pool of the Store's own,
 // and makes or updates the tables unless Config.SkipMigrate is set. It returns
-// an error when the URL is wrong, ErrUnreachable when no connection could be
-// made, and what Migrate returns. Close the Store in the end.
+// an error when the URL is wrong, ErrUnreachable when the server cannot be reached,
+// another error when it is there and lets nobody in, and what Migrate returns.
+// Close the Store in the end.
 func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	// What is no URL of its own the driver takes for settings by name, of which it
 	// ignores those it does not know: keys would go to whatever server is the default.

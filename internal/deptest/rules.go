@@ -28,6 +28,7 @@ var testPackages = []string{
 	Root + "/storetest",
 	Root + "/storefault",
 	Root + "/oncetest",
+	Root + "/onceclient/journaltest",
 	Root + "/internal/testserver",
 	Root + "/apps/internal/apptest",
 	apps + "/tests",

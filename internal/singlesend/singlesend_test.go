@@ -118,7 +118,7 @@ func TestRepeatingTransport(t *testing.T) {
 		t.Cleanup(inner.CloseIdleConnections)
 		var first error
 		base := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
-			_, first = inner.RoundTrip(r) //nolint:bodyclose // it fails
+			_, first = inner.RoundTrip(r)
 			return inner.RoundTrip(r)
 		})
 		guard, err := sendOnce(base, request(t, s.URL, body), effect())

@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ func TestRabbitMQKill(t *testing.T) {
 	if err != nil {
 		unavailable(t, err)
 	}
-	before := s.URL()
+	before, name := s.URL(), path.Base(s.VHost(t))
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +42,12 @@ func TestRabbitMQKill(t *testing.T) {
 	}
 	if s.URL() != before || !speaksAMQP(s.port) {
 		t.Errorf("after a crash: %s, was %s", s.URL(), before)
+	}
+	if there, err := s.eval(t.Context(), `rabbit_vhost:exists(<<"`+name+`">>)`); there != "true" || err != nil {
+		t.Errorf("the virtual host of before the crash: %s, %v", there, err)
+	}
+	if _, err := s.eval(t.Context(), "no expression"); err == nil {
+		t.Error("nonsense was evaluated")
 	}
 	dir := s.folder.path
 	if err := s.close(); err != nil {

@@ -106,6 +106,25 @@ func (j *Journal) settle(op string) error {
 	return nil
 }
 
+// makeFolder makes a folder, and those above it, so that they survive a crash of the
+// machine. What is there is left as it is.
+func makeFolder(path string) error {
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeFolder(filepath.Dir(path)); err != nil {
+			return err
+		}
+		err = os.Mkdir(path, 0o700)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -134,7 +153,7 @@ func (j *Journal) read(op, intent string) (onceclient.Entry, error) {
 	if err != nil {
 		return onceclient.Entry{}, fail(op, err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	e, err := decode(file, size)
 	if err == nil {
 		err = belongs(path, e.Intent)
@@ -151,7 +170,7 @@ func readHead(op, path string) (head, error) {
 	if err != nil {
 		return head{}, fail(op, err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	h, err := decodeHead(file, size)
 	if err == nil {
 		err = belongs(path, string(h.Intent))

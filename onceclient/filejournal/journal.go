@@ -61,8 +61,8 @@ func Open(dir string) (*Journal, error) {
 	if err != nil {
 		return nil, fail(opOpen, err)
 	}
-	err = errors.Join(discard(file), syncDir(dir), syncDir(filepath.Dir(dir)), j.sweepTemps())
-	if err != nil {
+	// Who has made the folders may have died before they were on disk.
+	if err := errors.Join(discard(file), syncDir(dir), j.sweepTemps()); err != nil {
 		return nil, fail(opOpen, err)
 	}
 	return j, nil
@@ -70,7 +70,7 @@ func Open(dir string) (*Journal, error) {
 
 // makePrivate makes a folder that only its owner can look into.
 func makePrivate(path string) error {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := makeFolder(path); err != nil {
 		return fail(opOpen, err)
 	}
 	info, err := os.Stat(path)

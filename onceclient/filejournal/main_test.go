@@ -33,13 +33,17 @@ func open(t *testing.T, dir string) *filejournal.Journal {
 
 func TestContract(t *testing.T) {
 	t.Parallel()
-	journaltest.Run(t, func(t *testing.T) onceclient.Journal { return open(t, t.TempDir()) })
+	journaltest.Run(t, func(t *testing.T) onceclient.Journal {
+		t.Helper()
+		return open(t, t.TempDir())
+	})
 }
 
 // The same with a handle for every actor, as other processes have.
 func TestContractOfHandles(t *testing.T) {
 	t.Parallel()
 	journaltest.RunShared(t, func(t *testing.T) func() onceclient.Journal {
+		t.Helper()
 		dir := t.TempDir()
 		return func() onceclient.Journal { return open(t, dir) }
 	})

@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/onlyonce-go/onlyonce/onceclient"
 )
@@ -26,7 +28,7 @@ type Journal struct {
 // kept is an entry and who works on it.
 type kept struct {
 	entry  onceclient.Entry
-	number int // entries are counted in the order in which they are made
+	number int // tells those of one moment apart
 	lock   *lock
 }
 
@@ -39,6 +41,11 @@ func (j *Journal) Begin(ctx context.Context, entry onceclient.Entry) (onceclient
 	defer j.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return onceclient.Entry{}, false, context.Cause(ctx)
+	}
+	entry.State = cmp.Or(entry.State, onceclient.Open)
+	if entry.Intent == "" || len(entry.Intent) > 255 || !utf8.ValidString(entry.Intent) ||
+		entry.Key == "" || entry.CreatedAt.IsZero() || !known(entry.State) {
+		return onceclient.Entry{}, false, errors.New("begin: this is no entry")
 	}
 	if k, ok := j.entries[entry.Intent]; ok {
 		return clone(k.entry), false, nil
@@ -73,22 +80,24 @@ func (j *Journal) Pending(ctx context.Context, after string, limit int) ([]strin
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	behind := 0
-	if k, ok := j.entries[after]; ok {
-		behind = k.number
-	}
+	behind, found := j.entries[after]
 	var open []*kept
 	for _, k := range j.entries {
-		if k.entry.State == onceclient.Open && k.number > behind {
+		if k.entry.State == onceclient.Open && (!found || older(behind, k) < 0) {
 			open = append(open, k)
 		}
 	}
-	slices.SortFunc(open, func(a, b *kept) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(open, older)
 	var intents []string
-	for _, k := range open[:min(len(open), limit)] {
+	for _, k := range open[:min(len(open), max(limit, 0))] {
 		intents = append(intents, k.entry.Intent)
 	}
 	return intents, nil
+}
+
+// older puts entries in the order in which they were made.
+func older(a, b *kept) int {
+	return cmp.Or(a.entry.CreatedAt.Compare(b.entry.CreatedAt), cmp.Compare(a.number, b.number))
 }
 
 // Prune deletes entries that ended before a time and are not locked.
@@ -125,6 +134,9 @@ func (l *lock) Save(ctx context.Context, entry onceclient.Entry) error {
 	if k == nil || k.lock != l {
 		return onceclient.ErrLockLost
 	}
+	if !known(entry.State) {
+		return errors.New("save: this is no state")
+	}
 	entry = clone(entry)
 	e := &k.entry
 	e.State, e.Attempts, e.Answer, e.Note, e.EndedAt = entry.State, entry.Attempts, entry.Answer, entry.Note, entry.EndedAt
@@ -139,6 +151,10 @@ func (l *lock) Unlock() error {
 		k.lock = nil
 	}
 	return nil
+}
+
+func known(s onceclient.State) bool {
+	return slices.Contains([]onceclient.State{onceclient.Open, onceclient.Answered, onceclient.Refused, onceclient.NotSent}, s)
 }
 
 // clone shares nothing with e.

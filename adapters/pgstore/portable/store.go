@@ -46,8 +46,9 @@ var (
 // postgresql:// or postgres+portable://, which are the same here; the driver's other
 // form, of keywords and values, is refused, since the driver takes any misspelt URL for
 // it and connects to wherever its defaults say. It returns an error when the URL is
-// wrong, which never tells it, ErrUnreachable when no connection could be made, and what
-// Migrate returns. Close the Store in the end.
+// wrong, which never tells it, ErrUnreachable when the server cannot be reached, another
+// error when it is there and lets nobody in, and what Migrate returns. Close the Store
+// in the end.
 func Open(ctx context.Context, url string, cfg Config) (*Store, error) {
 	pc, err := poolConfig(url)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/reach"
 )
 
 // SQLSTATEs that decide something.
@@ -29,8 +30,14 @@ const (
 	NoColumn            = "42703"
 	NoSchema            = "3F000"
 	Permission          = "42501"
+	BadPassword         = "28P01"
+	NoEntry             = "28000" // no such role, or pg_hba.conf has no line for it
+	NoDatabase          = "3D000"
+	TooMany             = "53300"
+	ShuttingDown        = "57P01"
+	Crashed             = "57P02"
+	NotYet              = "57P03" // starting up, shutting down, recovering
 	classConnection     = "08"
-	classResources      = "53"  // too many connections, out of memory
 	classOperatorAction = "57P" // shut down, terminated, crashed
 )
 
@@ -135,6 +142,12 @@ func hintFor(err error) string {
 		return ""
 	}
 	switch e.Code {
+	case BadPassword, NoEntry:
+		return "the server lets nobody in under this name: look at user and password, at the role's LOGIN and at pg_hba.conf"
+	case TooMany:
+		return "the server has too many connections: make pools smaller, or raise max_connections"
+	case NoDatabase:
+		return "the server has no such database: look at the URL, or create it"
 	case NoTable, NoSchema:
 		return "the tables are not there: run Migrate as a role that may create them, or set Schema"
 	case NoColumn:
@@ -160,16 +173,35 @@ func (e *NotSentError) Error() string { return e.Err.Error() }
 // Unwrap is the reason.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// NoConnection is the error of taking a connection out of the pool. The server
-// is out of reach when making one has failed: refused, no such name, TLS, no
-// entry. It is not when the caller would not wait, or when the server is there
-// and says that it has too much to do, which is what a busy pool says.
+// NoConnection is the error of taking a connection out of the pool. The server is out
+// of reach when making one has failed because of the network, or because the server
+// says that it starts or shuts down. It is not when the caller would not wait, and not
+// when somebody was there and refused: a wrong password, no such database, no TLS, a
+// server that has too much to do.
 func NoConnection(ctx context.Context, err error) error {
-	_, failed := errors.AsType[*pgconn.ConnectError](err)
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(e.Code, classResources) {
-		failed = false
+	return &NotSentError{Err: err, Unreachable: ctx.Err() == nil && outOfReach(err)}
+}
+
+// outOfReach tells whether no connection could be made because nobody was there. A
+// server may be tried at several addresses, and with and without TLS: what any of them
+// has said counts, and only silence of all of them is silence.
+func outOfReach(err error) bool {
+	failed, ok := errors.AsType[*pgconn.ConnectError](err)
+	if !ok {
+		return false
 	}
-	return &NotSentError{Err: err, Unreachable: failed && ctx.Err() == nil}
+	silent, down := true, false
+	for _, one := range reach.Each(failed) {
+		if e, said := errors.AsType[*pgconn.PgError](one); said {
+			down = e.Code == NotYet || e.Code == ShuttingDown || e.Code == Crashed
+			if !down {
+				return false
+			}
+		}
+		// The time to connect is over before a caller's that would have waited longer.
+		silent = silent && (reach.Failed(one) || errors.Is(one, context.DeadlineExceeded))
+	}
+	return silent || down
 }
 
 // NotUnique tells whether the server refused a row because of this index.

@@ -1,0 +1,60 @@
+package kafkainbox
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Consumer consumes topics as members of a group. Safe for concurrent use.
+type Consumer struct{ cfg Config }
+
+// New makes a Consumer. It connects to nothing. A bad configuration is refused with an
+// *onlyonce.Error of code CodeConfig.
+func New(cfg Config) (*Consumer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Consumer{cfg.WithDefaults()}, nil
+}
+
+// Run joins the group as a member and handles records until ctx is done. Then it begins no
+// record any more, lets those in hand end (Config.Drain), commits, leaves the group and
+// returns nil. Each call is a member of its own.
+//
+// It returns an error only for a configuration that cannot work: everything else is
+// tried again and told to Config.Observe. It does not return before every handler has: one
+// that ignores its context holds up Run, but not the group.
+func (c *Consumer) Run(ctx context.Context) error {
+	s := newSession(ctx, c.cfg)
+	client, err := kgo.NewClient(s.options()...)
+	if err != nil {
+		return configError("Options: %v", err)
+	}
+	if err := c.cfg.refuseClient(client); err != nil {
+		client.Close()
+		return err
+	}
+	s.consume(client)
+	return nil
+}
+
+// options are the caller's between what they may and what they may not change.
+func (s *session) options() []kgo.Opt {
+	options := []kgo.Opt{kgo.FetchIsolationLevel(kgo.ReadCommitted())}
+	options = append(options, s.cfg.Options...)
+	return append(options,
+		// The client outlives the context of Run, to commit and to leave.
+		kgo.WithContext(s.ctx),
+		kgo.ConsumerGroup(s.cfg.Group),
+		kgo.ConsumeTopics(s.cfg.Topics...),
+		kgo.DisableAutoCommit(),
+		// Partitions change hands between two polls and never between a poll and the
+		// moment its records are queued: else records of an assignment that has ended
+		// would be taken for the partition's next ones.
+		kgo.BlockRebalanceOnPoll(),
+		kgo.OnPartitionsAssigned(s.assigned),
+		kgo.OnPartitionsRevoked(s.revoked),
+		kgo.OnPartitionsLost(s.lost),
+	)
+}
