@@ -23,6 +23,9 @@ var otherSuffix = regexp.MustCompile(`#[0-9a-f]{32}$`)
 
 func scopeOf(consumer string) string { return scopePrefix + consumer }
 
+// Owns tells whether a key is that of a message of some consumer.
+func Owns(key onlyonce.Key) bool { return strings.HasPrefix(key.Scope, scopePrefix) }
+
 func operationName(consumer string) string { return operationPrefix + consumer }
 
 // KeyOf is the key under which a consumer's message is recorded: its id, or for an id

@@ -458,3 +458,11 @@ func TestTransactionCallsNobody(t *testing.T) {
 		}
 	}
 }
+
+// S1: a message's key is told from all others.
+func TestOwns(t *testing.T) {
+	t.Parallel()
+	if !inbox.Owns(inbox.KeyOf("mail", "m1")) || inbox.Owns(onlyonce.Key{Scope: "acct", Value: "inbox:m1"}) {
+		t.Error("keys of messages are not told from others")
+	}
+}

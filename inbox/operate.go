@@ -64,7 +64,7 @@ func List(ctx context.Context, store onlyonce.Store, consumer, after string) (Pa
 		}
 		page := Page{Next: found.Next}
 		for _, rec := range found.Records {
-			if !strings.HasPrefix(rec.Key.Scope, scopePrefix) {
+			if !Owns(rec.Key) {
 				continue
 			}
 			e, err := entryOf(ctx, store, rec)

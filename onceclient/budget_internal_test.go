@@ -41,7 +41,7 @@ func wantTaken(t *testing.T, what string, got []ticket, want int) {
 func drainFor(b *Budget, slots int) (taken []ticket) {
 	for range slots {
 		taken = append(taken, drain(b)...)
-		time.Sleep(b.slot)
+		time.Sleep(b.slot) // in synctest
 	}
 	return taken
 }

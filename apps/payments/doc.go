@@ -15,6 +15,9 @@
 // request that was kept with the key: [Service.CatchUp] at the start, then
 // [Service.Run].
 //
+// Each transfer of the ledger is told of by an event, which is written in its
+// transaction and published behind it (package outbox).
+//
 // Every business row carries the reference of the operation that wrote it, and
 // is unique on it: also when a key has expired, the operation cannot be written
 // a second time.

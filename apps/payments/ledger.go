@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
+	"github.com/onlyonce-go/onlyonce/apps/payments/event"
 	"github.com/onlyonce-go/onlyonce/apps/payments/money"
+	"github.com/onlyonce-go/onlyonce/apps/payments/outbox"
 	"github.com/onlyonce-go/onlyonce/oncehttp"
 )
 
@@ -38,8 +40,9 @@ type entry struct {
 	Amount   int64          `json:"amount"`
 }
 
-// post writes a charge's or a refund's transfer. It is in the transaction of
-// what it is about, and unique for each operation and subject.
+// post writes a charge's or a refund's transfer, and the event that tells others of
+// it. They are in the transaction of what they are about, and unique for each
+// operation and subject.
 func post(ctx context.Context, w writing, t transfer) error {
 	debit, credit := accountProcessor, accountMerchant
 	if t.Kind == "refund" {
@@ -52,7 +55,20 @@ func post(ctx context.Context, w writing, t transfer) error {
 	if err != nil {
 		return fmt.Errorf("post transfer: %w", err)
 	}
-	return nil
+	return outbox.Add(ctx, w.tx, t.event(w.op))
+}
+
+// event is what others are told. What is replayed is not posted, so nobody is told of
+// it again (rule R4).
+func (t transfer) event(op operation) event.Event {
+	kind := event.ChargeSucceeded
+	if t.Kind == "refund" {
+		kind = event.RefundSucceeded
+	}
+	return event.Event{
+		ID: event.IDOf(kind, op.reference), Kind: kind, Merchant: op.merchant, Amount: t.Amount, Currency: t.Currency,
+		Subject: t.Subject, Operation: op.reference, OccurredAt: t.CreatedAt,
+	}
 }
 
 func (s *Service) listTransfers(ctx context.Context, tx db.Tx, q pageQuery) ([]item, error) {

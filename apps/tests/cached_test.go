@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,24 +27,29 @@ func TestCachedStores(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		cachedSuites(t, sqliteFiles())
+		cachedSuites(t, sqliteFiles(), "process", "shared")
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		cachedSuites(t, postgresPlaces(t, plainPostgres(pgstore.Partition{})))
+		cachedSuites(t, postgresPlaces(t, plainPostgres(pgstore.Partition{})), "shared")
 	})
 	t.Run("mysql", func(t *testing.T) {
 		t.Parallel()
-		cachedSuites(t, mysqlDatabases(t))
+		cachedSuites(t, mysqlDatabases(t), "shared")
 	})
 }
 
-func cachedSuites[Tx any](t *testing.T, db database[Tx]) {
+// cachedSuites runs everything under caches of these forms, in a soak under both. What is
+// shared in Redis has a cache in the process in front of it.
+func cachedSuites[Tx any](t *testing.T, db database[Tx], forms ...string) {
 	server := testserver.NewRedis(t, "appendonly no")
 	for name, cfg := range map[string]cachestore.Config{
 		"process": {},
 		"shared":  {ReadBack: true, Shared: sharedIn(server)},
 	} {
+		if !slices.Contains(forms, name) && os.Getenv("ONLYONCE_SOAK") == "" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			t.Run("contract", func(t *testing.T) { t.Parallel(); storetest.Run(t, db.cached(cfg)) })

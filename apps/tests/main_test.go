@@ -11,12 +11,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(workerEnv); text != "" {
-		if err := work(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for env, main := range map[string]func(text string) error{workerEnv: work, consumerEnv: consumeOne} {
+		if text := os.Getenv(env); text != "" {
+			if err := main(text); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	flag.Parse()
 	// Cells of the matrices wait for leases most of the time.

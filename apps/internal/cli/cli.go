@@ -36,9 +36,12 @@ type grammar struct {
 	Serve     serveCmd       `cmd:"" help:"Run the payments service."`
 	Processor processorGroup `cmd:"" help:"Run the simulated card processor alone, or print its report."`
 	Keys      keysCmd        `cmd:"" help:"Look at idempotency keys, and settle those in doubt."`
+	Inbox     inboxCmd       `cmd:"" help:"Look at messages that consumers have parked; try them again, or drop them."`
 	Reconcile reconcileCmd   `cmd:"" help:"Compare books and keys with a provider's report, and settle what it proves."`
+	Call      callCmd        `cmd:"" help:"Send a request that has its effect once, however often the command is run."`
 	Sweep     sweepCmd       `cmd:"" help:"Delete what has expired and decide abandoned attempts, once."`
 	Estimate  estimateCmd    `cmd:"" help:"Say how much room keys will take, and measure a store."`
+	Balances  balancesCmd    `cmd:"" help:"Keep merchants' balances from the service's events, and print them."`
 	Merchants merchantsCmd   `cmd:"" help:"Make API keys for merchants."`
 	Migrate   migrateCmd     `cmd:"" help:"Bring the tables up to date, say which migrations are pending, or print the statements."`
 	Version   versionCmd     `cmd:"" help:"Print the version."`
@@ -48,7 +51,7 @@ const description = `Safe retries for APIs that move money.
 
 Every flag can be given in the environment, as ONLYONCE_ and its name; serve and
 processor also read a YAML file. Exit codes: 0 done, 1 found something wrong,
-2 usage, 3 unknown outcome.`
+2 usage, 3 unknown outcome; those of call are in its help.`
 
 // usageError is a command that cannot be understood, and what to write instead.
 type usageError struct{ text, hint string }
@@ -69,7 +72,7 @@ func Run(ctx context.Context, args []string, std Streams) (code int) {
 			code = int(e)
 		}
 	}()
-	std.secrets = secretsOf(append([]string{os.Getenv("ONLYONCE_STORE")}, args...))
+	std.secrets = secretsOf(append([]string{os.Getenv("ONLYONCE_STORE"), os.Getenv("ONLYONCE_EVENTS")}, args...))
 	parser, err := kong.New(&grammar{},
 		kong.Name("onlyonce"), kong.Description(description),
 		kong.Configuration(loadConfig), kong.DefaultEnvars("ONLYONCE"),
@@ -92,6 +95,9 @@ func (s Streams) misused(err error, args []string) int {
 	hint := "onlyonce --help lists the commands"
 	if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context != nil {
 		if node := p.Context.Selected(); node != nil {
+			if node.Name == "call" {
+				return s.fail(misusedCall(err, args))
+			}
 			hint = "onlyonce " + node.Path() + " --help explains the command"
 			if node.Name == "migrate" {
 				hint = "say up, status or print, and then the flags: onlyonce migrate status --store URL"
@@ -126,6 +132,9 @@ func (s Streams) fail(err error) int {
 	}
 	if e, ok := errors.AsType[*usageError](err); ok {
 		hint, code = e.hint, exitUsage
+	}
+	if e, ok := errors.AsType[*callError](err); ok {
+		hint, code = e.hint, e.code
 	}
 	fmt.Fprintf(s.Err, "onlyonce: %s\n", masked(text, s.secrets))
 	if hint != "" {

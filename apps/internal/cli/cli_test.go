@@ -60,11 +60,12 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"charge": charge,
-			"order":  order,
-			"ledger": ledger,
-			"exits":  exits,
-			"taken":  taken,
+			"charge":  charge,
+			"order":   order,
+			"ledger":  ledger,
+			"exits":   exits,
+			"taken":   taken,
+			"consume": consume,
 		},
 	})
 }

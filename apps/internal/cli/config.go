@@ -31,6 +31,7 @@ type configFile struct {
 	Lease            *string             `yaml:"lease"`
 	Retention        *string             `yaml:"retention"`
 	DrainTimeout     *string             `yaml:"drain-timeout"`
+	Events           *string             `yaml:"events"`
 	LogFormat        *string             `yaml:"log-format"`
 	LogLevel         *string             `yaml:"log-level"`
 	Merchants        map[string][]string `yaml:"merchants"`
@@ -42,7 +43,7 @@ func (c configFile) flags() map[string]*string {
 		"listen": c.Listen, "store": c.Store, "processor": c.Processor, "processor-journal": c.ProcessorJournal,
 		"processor-timeout": c.ProcessorTimeout, "processor-memory": c.ProcessorMemory, "processor-lookup": c.ProcessorLookup,
 		"processor-visible": c.ProcessorVisible, "recover-grace": c.RecoverGrace, "catch-up-timeout": c.CatchUpTimeout, "journal": c.Journal, "lease": c.Lease, "retention": c.Retention,
-		"drain-timeout": c.DrainTimeout, "log-format": c.LogFormat, "log-level": c.LogLevel,
+		"drain-timeout": c.DrainTimeout, "events": c.Events, "log-format": c.LogFormat, "log-level": c.LogLevel,
 	}
 }
 

@@ -27,6 +27,8 @@ func (s situation) next() []string {
 			"run the version of the service that recorded the steps: a retry, or its recoverer, goes on from there",
 			"or settle it: find out at the provider, by our reference, what became of it; then give an answer with keys settle --applied FILE --answer-only",
 		}
+	case rec.State == onlyonce.InDoubt && strings.HasPrefix(rec.Reason, onlyonce.ReasonHeld):
+		return []string{"it is kept for a person: onlyonce inbox show says what it is, onlyonce inbox retry tries it again, onlyonce inbox drop ends it"}
 	case rec.State == onlyonce.InDoubt && rec.Reason == onlyonce.ReasonDeclared:
 		return []string{"the service's log says what a person has to look at; then: keys settle --applied FILE --answer-only"}
 	case rec.State == onlyonce.InDoubt && len(begun) > 0:

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
 // keysSettleCmd is an operator's word on a key in doubt.
@@ -56,7 +57,10 @@ func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 		}
 	}
 	return c.look(ctx, func(o opened) error {
-		var err error
+		err := c.loses(ctx, o, s.Key)
+		if err != nil {
+			return err
+		}
 		if s.Results, err = c.check(ctx, o, s); err != nil {
 			return err
 		}
@@ -73,6 +77,25 @@ func (c *keysSettleCmd) Run(ctx context.Context, std Streams) error {
 		}
 		return end.unknown
 	})
+}
+
+// loses refuses to free the key of a message that nobody but the store has: it would go.
+func (c *keysSettleCmd) loses(ctx context.Context, o opened, key onlyonce.Key) error {
+	store, keeps := onlyonce.RecoveryOf(o.Store.Store)
+	if !c.NotApplied || !keeps || !inbox.Owns(key) {
+		return nil
+	}
+	_, kept, err := store.Kept(ctx, key)
+	if err != nil {
+		return fmt.Errorf("read what is kept with the key: %w", err)
+	}
+	if !kept {
+		return nil
+	}
+	return &usageError{
+		"--not-applied would delete the message that is kept with the key, and whoever sent it has forgotten it",
+		"onlyonce inbox retry tries it again, onlyonce inbox drop says that it is not to be handled",
+	}
 }
 
 // settled is what became of the answer of a key that is settled.

@@ -30,6 +30,7 @@ type serveCmd struct {
 	RecoverGrace     time.Duration   `default:"1m" help:"How long an operation that nobody retries must have waited before the service resumes it."`
 	CatchUpTimeout   time.Duration   `default:"30s" help:"How long the start waits for operations that a crash has left, before requests are taken."`
 	DrainTimeout     time.Duration   `default:"15s" help:"How long requests under way may take once the service is to stop."`
+	Events           string          `placeholder:"URL" help:"A broker that charges and refunds are told to: amqp://…, nats://… or kafka://HOST:9092,HOST:9092; ?name=NAME where it is not to be payments.events. Default: none; events wait in the store."`
 	Merchant         []string        `placeholder:"NAME=HASH" help:"A merchant and the hash of an API key, from: onlyonce merchants key NAME. Repeatable. Default: one merchant, dev, without a key, on loopback only."`
 	LogFormat        string          `default:"text" enum:"text,json" help:"Format of the log on standard error: text or json."`
 	LogLevel         slog.Level      `default:"INFO" help:"Least level that is logged: DEBUG, INFO, WARN or ERROR."`
@@ -52,7 +53,7 @@ func (c *serveCmd) Run(ctx context.Context, std Streams) error {
 		Listen: c.Listen, Store: c.Store, Processor: c.Processor, ProcessorJournal: c.ProcessorJournal,
 		ProcessorTimeout: c.ProcessorTimeout, Promises: &promises, RecoverGrace: c.RecoverGrace, CatchUpTimeout: c.CatchUpTimeout,
 		Lease: c.Lease, Retention: c.Retention, DrainTimeout: c.DrainTimeout,
-		Merchants: merchants, Logger: newLogger(std.Err, c.LogFormat, c.LogLevel),
+		Events: c.Events, Merchants: merchants, Logger: newLogger(std.Err, c.LogFormat, c.LogLevel),
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)

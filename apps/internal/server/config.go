@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onlyonce-go/onlyonce/apps/internal/broker"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/processor"
 	"github.com/onlyonce-go/onlyonce/provider"
@@ -50,6 +51,9 @@ type Config struct {
 	// DrainTimeout bounds how long handlers may take to end once the server is
 	// to stop. Default 15 s.
 	DrainTimeout time.Duration
+	// Events is the URL of the broker that charges and refunds are told to, as package
+	// broker has it. Empty: nobody is told, and events wait in their table.
+	Events string
 	// Merchants may use the API; none: everybody on this machine, as "dev".
 	Merchants payments.Merchants
 	// Logger is told what happens. Default: nobody is.
@@ -139,6 +143,11 @@ func (c Config) Validate() error {
 	if c.Processor != "" {
 		if u, err := url.Parse(c.Processor); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 			return &Error{Field: "--processor", Text: fmt.Sprintf("%q is not an http URL", c.Processor), Hint: "write it like http://127.0.0.1:9090"}
+		}
+	}
+	if c.Events != "" {
+		if _, err := broker.Parse(c.Events); err != nil {
+			return fmt.Errorf("--events: %w", err)
 		}
 	}
 	durations := map[string]time.Duration{

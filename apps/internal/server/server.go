@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onlyonce-go/onlyonce/apps/internal/broker"
 	"github.com/onlyonce-go/onlyonce/apps/payments"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
+	"github.com/onlyonce-go/onlyonce/apps/payments/outbox"
 )
 
 // Limits of the HTTP server.
@@ -31,6 +33,7 @@ type Server struct {
 	service   *payments.Service
 	processor *Processor // nil: runs elsewhere
 	remote    *Remote
+	events    broker.Publisher // nil: nobody is told
 	http      *http.Server
 	served    chan error
 	stop      context.CancelFunc // ends housekeeping
@@ -65,12 +68,34 @@ func (s *Server) start(ctx context.Context) error {
 	s.stop = stop
 	s.catchUp(ctx, running)
 	s.running.Go(func() { s.service.Run(running) })
+	if err := s.publish(running); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	s.http = &http.Server{
 		Handler: s.service, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
 	go func() { s.served <- s.http.Serve(listener) }()
 	s.URL = "http://" + listener.Addr().String()
+	return nil
+}
+
+// publish publishes events until running ends, where there is a broker for them. It need
+// not be reached now, or ever: events wait.
+func (s *Server) publish(running context.Context) error {
+	if s.cfg.Events == "" {
+		return nil
+	}
+	address, err := broker.Parse(s.cfg.Events)
+	if err != nil {
+		return fmt.Errorf("--events: %w", err)
+	}
+	s.events = broker.NewPublisher(address)
+	drainer, err := outbox.New(outbox.Config{DB: s.db, Publisher: s.events, Logger: s.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	s.running.Go(func() { drainer.Run(running) })
 	return nil
 }
 
@@ -165,6 +190,9 @@ func (s *Server) close(ctx context.Context) error {
 	}
 	if s.remote != nil {
 		s.remote.Close()
+	}
+	if s.events != nil {
+		errs = append(errs, s.events.Close())
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())

@@ -81,6 +81,38 @@ func (d *Database) Migrate(ctx context.Context) error {
 	})
 }
 
+// Ensure makes one table of another service that keeps its own in this database, where
+// it is not there yet; statement makes it, on either database. Several processes may do
+// so at once, and where the table is there none waits for another. The service's
+// migrations know nothing of it.
+func (d *Database) Ensure(ctx context.Context, table, statement string) error {
+	there, err := d.Has(ctx, table)
+	if err != nil || there {
+		return err
+	}
+	err = d.driver.script(ctx, func(tx Tx, run func(string) error) error {
+		there, err := exists(ctx, tx, d.driver, table)
+		if err != nil || there {
+			return err
+		}
+		return run(statement)
+	})
+	if err != nil {
+		return fmt.Errorf("make table %s: %w", table, err)
+	}
+	return nil
+}
+
+// Has tells whether there is a table of a name, which is the caller's own. It changes
+// nothing.
+func (d *Database) Has(ctx context.Context, table string) (there bool, err error) {
+	err = d.Read(ctx, func(ctx context.Context, tx Tx) error {
+		there, err = exists(ctx, tx, d.driver, table)
+		return err
+	})
+	return there, err
+}
+
 // CheckVersion makes sure that the service's tables are there, in the version that
 // this program knows. It changes nothing.
 func (d *Database) CheckVersion(ctx context.Context) error {

@@ -62,7 +62,7 @@ func TestStatus(t *testing.T) {
 			t.Parallel()
 			url := store(t)
 			list := status(t, url)
-			if n, noted := applied(t, list); n+noted != 0 || len(list) != 5 || list[2].Name != "reconcile" {
+			if n, noted := applied(t, list); n+noted != 0 || len(list) != 6 || list[2].Name != "reconcile" {
 				t.Errorf("where there is nothing: %+v", list)
 			}
 			if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
@@ -80,16 +80,16 @@ func TestStatus(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			atVersion(t, d, 5)
-			if n, noted := applied(t, status(t, url)); n != 5 || noted != 5 {
+			atVersion(t, d, 6)
+			if n, noted := applied(t, status(t, url)); n != 6 || noted != 6 {
 				t.Errorf("%d, %d noted", n, noted)
 			}
-			exec(t, d, "UPDATE payments_schema SET version = 7")
+			exec(t, d, "UPDATE payments_schema SET version = 8")
 			list = status(t, url)
-			if n, noted := applied(t, list); n != 7 || noted != 5 || !list[4].Known() || list[5].Known() {
+			if n, noted := applied(t, list); n != 8 || noted != 6 || !list[5].Known() || list[6].Known() {
 				t.Errorf("of a newer program: %+v", list)
 			}
-			exec(t, d, "UPDATE payments_schema SET version = 5")
+			exec(t, d, "UPDATE payments_schema SET version = 6")
 			if err := d.Unmigrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestStatusOfBefore(t *testing.T) {
 			}
 			migrated(t, url)
 			list := status(t, url)
-			if n, noted := applied(t, list); n != 5 || noted != 2 || list[3].At.IsZero() {
+			if n, noted := applied(t, list); n != 6 || noted != 3 || list[3].At.IsZero() {
 				t.Errorf("%+v", list)
 			}
 		})
@@ -133,7 +133,7 @@ func TestStatusOfPrinted(t *testing.T) {
 				t.Fatal(err)
 			}
 			apply(t, url, printed.String())
-			if n, noted := applied(t, status(t, url)); n != 5 || noted != 5 {
+			if n, noted := applied(t, status(t, url)); n != 6 || noted != 6 {
 				t.Errorf("%d, %d noted", n, noted)
 			}
 			d := migrated(t, url)
