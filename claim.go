@@ -1,6 +1,7 @@
 package onlyonce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,14 @@ type claimant struct {
 	e     *Engine
 	form  Form // under the operation's present policy
 	claim ClaimRequest
+	// why is why the key was in doubt that the claim is to resolve.
+	why string
 	// until is when the request stops waiting for its key; zero: it has not begun to.
 	until time.Time
+	// place is where it waits; nil: nowhere.
+	place *waitedKey
+	// sent: it was the one of those who wait that was sent to ask.
+	sent bool
 	// judged: the store has given a verdict on the key.
 	judged bool
 	// recovering: what runs under the key is the operation's Recover function.
@@ -98,7 +105,7 @@ func (c *claimant) identity() identity { return identity{key: c.req.Key, operati
 // again prepares for another claim by a new attempt.
 func (c *claimant) again() {
 	c.claim.Attempt = NewToken()
-	c.claim.Resolve = false
+	c.claim.Resolve, c.claim.Doubt = false, 0
 }
 
 // maxRounds bounds how often a claim is reconsidered: once each for a
@@ -111,6 +118,7 @@ const maxRounds = 6
 // answer to replay; everything else is a refusal. asked is a moment before the
 // store was asked: a lease is trusted from there on.
 func (c *claimant) acquire(ctx context.Context) (claim Claim, asked time.Time, err error) {
+	defer c.leave()
 	for round := 0; round < maxRounds; round++ {
 		claim, asked, err = c.claimOnce(ctx)
 		if err != nil {
@@ -128,6 +136,7 @@ func (c *claimant) acquire(ctx context.Context) (claim Claim, asked time.Time, e
 			return claim, asked, nil
 		}
 	}
+	c.report()
 	if claim.Verdict == ResourceBusy {
 		return Claim{}, asked, c.heldByAnother(claim)
 	}
@@ -135,8 +144,18 @@ func (c *claimant) acquire(ctx context.Context) (claim Claim, asked time.Time, e
 }
 
 // consider tells whether a claim is decided. false: what stood in its way has
-// been dealt with, claim again. An error is the refusal.
+// been dealt with, claim again. An error is the refusal. Whatever gives no right to the
+// key is reported to those who still wait for it.
 func (c *claimant) consider(ctx context.Context, claim Claim) (done bool, err error) {
+	done, err = c.weigh(ctx, claim)
+	if err != nil || done && claim.Verdict == Replay {
+		c.report()
+	}
+	return done, err
+}
+
+// weigh is consider without its report.
+func (c *claimant) weigh(ctx context.Context, claim Claim) (done bool, err error) {
 	switch claim.Verdict {
 	case Won, Resumed:
 		if c.req.Hold != nil && c.claim.Abandon == AbandonResume {
@@ -201,17 +220,18 @@ func (c *claimant) undoClaim(ctx context.Context) {
 		if err != nil || !claim.Verdict.Owns() {
 			return err
 		}
-		return c.e.giveBack(ctx, claim)
+		return c.e.giveBack(ctx, claim, c.why)
 	})
 }
 
 // giveBack undoes a claim under which nothing ran: the key is again as it was.
-// A taken-over attempt is left to its lease, as the crashed one was.
-func (e *Engine) giveBack(ctx context.Context, claim Claim) (err error) {
+// A taken-over attempt is left to its lease, as the crashed one was. doubt is why it
+// was in doubt, if that is known.
+func (e *Engine) giveBack(ctx context.Context, claim Claim, doubt string) (err error) {
 	switch claim.From {
 	case InProgress:
 	case InDoubt:
-		_, err = e.store.Park(ctx, ParkRequest{Owner: claim.Record.Owner(), Reason: ReasonNotRun})
+		_, err = e.store.Park(ctx, ParkRequest{Owner: claim.Record.Owner(), Reason: cmp.Or(doubt, ReasonNotRun)})
 	default:
 		_, err = e.store.Release(ctx, claim.Record.Owner(), ReasonNotRun)
 	}
@@ -293,27 +313,33 @@ func (c *claimant) resolve(rec Record) error {
 		c.claim.Abandon = AbandonResume
 		return nil
 	}
-	can := c.resolvable(rec)
-	if !can || c.claim.Resolve {
+	if rec.State != InDoubt || !c.resolvable(rec) || c.claim.Doubt == rec.Fence {
 		return c.doubt(rec)
 	}
-	c.claim.Resolve = true
+	c.claim.Resolve, c.claim.Doubt, c.why = true, rec.Fence, rec.Reason
+	if c.req.Hold != nil {
+		c.claim.Abandon = AbandonHold
+	}
 	return nil
 }
 
 // seize puts a key in doubt that was claimed to go on behind its steps, so that it can
 // be claimed to be held: a crash from then on leaves it in doubt, one before that leaves
-// it free, as it was.
+// it free, as it was. Whoever comes in between may leave another doubt, which is not
+// this request's to resolve.
 func (c *claimant) seize(ctx context.Context, owner Owner) error {
-	_, err := c.e.repeat(ctx, func(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, c.e.cfg.StoreTimeout)
+	defer cancel()
+	_, err := c.e.repeat(limited, func(ctx context.Context) error {
 		_, err := c.e.store.Park(ctx, ParkRequest{Owner: owner, Reason: ReasonNotRun})
 		return err
 	})
 	if err != nil {
+		c.undoClaim(ctx)
 		return unavailable("hold key", err)
 	}
 	c.again()
-	c.claim.Abandon, c.claim.Resolve = AbandonHold, true
+	c.claim.Abandon, c.claim.Resolve, c.claim.Doubt, c.why = AbandonHold, true, owner.Fence, ReasonNotRun
 	return nil
 }
 
@@ -409,8 +435,10 @@ func (c *claimant) observe(ctx context.Context, ev Event) {
 	ev.Op, ev.Operation = c.op.Name, c.req.Key.Operation()
 	c.e.cfg.Observer.Observe(ctx, ev)
 	switch ev.Kind {
-	case EventCompleted, EventReleased, EventParked:
+	case EventCompleted:
 		c.e.wake(c.req.Key)
+	case EventReleased, EventParked:
+		c.e.sendOne(c.req.Key)
 	default:
 	}
 }

@@ -67,17 +67,21 @@ func New(store Store, cfg Config) (*Engine, error) {
 		return nil, configError("SettleTimeout and StoreTimeout", "must not be negative, got %v and %v", cfg.SettleTimeout, cfg.StoreTimeout)
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the engine outlives the call that makes it; Close ends it
-	return &Engine{store: store, cfg: cfg, vault: newVault(cfg.Secrets, settings), closing: ctx, close: cancel}, nil
+	return &Engine{
+		store: store, cfg: cfg, vault: newVault(cfg.Secrets, settings), closing: ctx, close: cancel,
+		waiting: waiting{keys: map[Digest]*waitedKey{}, over: make(chan struct{})},
+	}, nil
 }
 
-// Close refuses new operations and waits for those under way, and for answers
-// that are still being stored, until ctx ends. What is then left keeps its
+// Close refuses new operations, ends all waiting (Drain), and waits for operations
+// under way, and for answers that are still being stored, until ctx ends. What is then left keeps its
 // lease and is decided as after a crash; a handler that still runs settles its
 // key if it can.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
+	e.Drain()
 	done := make(chan struct{})
 	go func() {
 		e.pending.Wait()

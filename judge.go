@@ -42,7 +42,7 @@ func Judge(rec Record, req ClaimRequest, now time.Time) (verdict Verdict, write 
 		}
 		return Resumed, true
 	case InDoubt:
-		if req.Resolve {
+		if req.Resolve && (req.Doubt == 0 || req.Doubt == rec.Fence) {
 			return Resumed, true
 		}
 		return Doubtful, false

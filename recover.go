@@ -217,7 +217,7 @@ func (e *Engine) parkGivenUp(ctx context.Context, rec Record) error {
 		case err != nil || !claim.Verdict.Owns():
 			return err // somebody is at it
 		case claim.From != FailedRetryable:
-			return e.giveBack(ctx, claim)
+			return e.giveBack(ctx, claim, "")
 		}
 		park = ParkRequest{Owner: claim.Record.Owner(), Reason: ReasonGivenUp}
 	} else if rec.State != InProgress {

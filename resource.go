@@ -59,7 +59,7 @@ func (e *Engine) decideAbandoned(ctx context.Context, rec Record) error {
 	case !claim.Verdict.Owns():
 		return nil
 	case claim.From != InProgress: // it was settled meanwhile, and stays so
-		if err := e.giveBack(ctx, claim); err != nil {
+		if err := e.giveBack(ctx, claim, ""); err != nil {
 			return unavailable("give claim back", err)
 		}
 		return nil

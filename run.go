@@ -104,8 +104,18 @@ func (end *ended) decide(a *Attempt) {
 		end.act, end.reason = decide(end.run)
 	}
 	if end.act != actComplete && a.hold != nil {
-		end.act, end.reason = actPark, ReasonHeld+a.hold(cmp.Or(end.err, errors.New(end.reason)))
+		end.act, end.reason = actPark, ReasonHeld+a.holding(cmp.Or(end.err, errors.New(end.reason)))
 	}
+}
+
+// holding is the request's own reason for a key that is held. Nothing that is wrong with
+// it may let the key go.
+func (a *Attempt) holding(why error) string {
+	reason, err := guard(func() (string, error) { return a.hold(why), nil })
+	if err != nil {
+		return why.Error()
+	}
+	return reason
 }
 
 func (a *Attempt) declaredOutcome() Outcome {

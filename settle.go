@@ -273,10 +273,10 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 	case !claim.Verdict.Owns():
 		return Claim{}, notInDoubt(claim.Record)
 	case claim.From != InDoubt && claim.From != InProgress && claim.From != FailedRetryable:
-		return Claim{}, errors.Join(notInDoubt(rec), e.giveBack(ctx, claim))
+		return Claim{}, errors.Join(notInDoubt(rec), e.giveBack(ctx, claim, ""))
 	case claim.From == FailedRetryable && rec.State != FailedRetryable:
 		// It was settled since it was read.
-		return Claim{}, errors.Join(notInDoubt(claim.Record), e.giveBack(ctx, claim))
+		return Claim{}, errors.Join(notInDoubt(claim.Record), e.giveBack(ctx, claim, ""))
 	}
 	return claim, nil
 }

@@ -116,6 +116,10 @@ type ClaimRequest struct {
 	Abandon Abandon
 	// Resolve claims a key in doubt, to settle it.
 	Resolve bool
+	// Doubt is the fence of the doubt that is to be resolved, as it was seen; 0:
+	// whichever there is. Another one, which somebody has left meanwhile, is Doubtful:
+	// what was decided about the first need not hold for it.
+	Doubt int64
 	// Resource is what the operation works on, within the key's scope; empty:
 	// nothing. At most one key of the scope holds a resource (rule C12): from
 	// its claim until it is completed or freed. A key that is freed behind a

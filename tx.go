@@ -51,6 +51,7 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 		return Result{}, err
 	}
 	t := &atomicRun[Tx]{claimant: c, store: e.tx, handler: handler}
+	defer c.leave()
 	for round := 0; round < maxRounds; round++ {
 		claim, err := t.try(ctx)
 		if errors.Is(err, ErrMisdirected) {
@@ -78,6 +79,7 @@ func (e *TxEngine[Tx]) Atomic(ctx context.Context, op Op, req Request, handler T
 			return t.result(ctx, claim)
 		}
 	}
+	c.report()
 	return Result{}, c.busy(Claim{})
 }
 

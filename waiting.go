@@ -7,23 +7,27 @@ import (
 )
 
 // waiting holds the requests of this process that wait for keys which others own
-// (rule C2). One goroutine looks at a key for all that wait for it; what ends in this
-// process wakes them at once.
+// (rule C2). One goroutine looks at a key for all that wait for it, and what ends in
+// this process is told at once. All of them ask again when there is an answer. A key
+// that was freed, or is in doubt, only one can have: one is sent to ask for it, and
+// reports when it did not get it.
 type waiting struct {
 	mu   sync.Mutex
 	keys map[Digest]*waitedKey
+	// over is closed when nobody is to wait any longer.
+	over chan struct{}
+	end  sync.Once
 }
 
 // waitedKey is a key that somebody waits for.
 type waitedKey struct {
 	waiters int // guarded by waiting.mu
-	// changed is closed when the key has changed: everybody asks again.
+	// changed is closed when everybody is to ask again.
 	changed chan struct{}
-	// probe lets one of them ask again, where looking cannot tell.
-	probe chan struct{}
-	// stop ends the goroutine that looks; done is closed when it has ended.
+	// turn has something in it when one of them is to ask again.
+	turn chan struct{}
+	// stop ends the goroutine that looks.
 	stop context.CancelFunc
-	done chan struct{}
 }
 
 // Pauses between looks at a key that is waited for.
@@ -31,6 +35,15 @@ const (
 	firstLook = 20 * time.Millisecond
 	lastLook  = time.Second
 )
+
+// Drain ends all waiting for keys that other attempts own (Op.Wait), now and from now
+// on: those who wait are refused as busy, and repeat their requests elsewhere. Nothing
+// else ends. It is for the beginning of a shutdown, before requests under way are
+// waited for: http.Server.RegisterOnShutdown(engine.Drain). Close does it too. It may
+// be called at any time, and more than once.
+func (e *Engine) Drain() {
+	e.waiting.end.Do(func() { close(e.waiting.over) })
+}
 
 // patient is for how long the request may wait for its key.
 func (c *claimant) patient() time.Duration {
@@ -42,8 +55,10 @@ func (c *claimant) patient() time.Duration {
 }
 
 // await waits for a key that another attempt owns. It returns true when it is worth
-// claiming again, false when the request's patience is over or it has none.
+// claiming again, false when the request's patience is over or it has none. leave has
+// to be called in the end.
 func (c *claimant) await(ctx context.Context) bool {
+	c.sent = false
 	if c.until.IsZero() {
 		c.until = now().Add(c.patient())
 	}
@@ -51,19 +66,31 @@ func (c *claimant) await(ctx context.Context) bool {
 	if left <= 0 {
 		return false
 	}
-	k := c.e.joinWaiting(ctx, c)
-	defer c.e.leaveWaiting(c.req.Key.Digest(), k)
-	over := time.NewTimer(left)
-	defer over.Stop()
+	if c.place == nil {
+		c.place = c.e.joinWaiting(ctx, c)
+	}
+	patience := time.NewTimer(left)
+	defer patience.Stop()
 	select {
-	case <-k.changed:
+	case <-c.place.changed:
+		c.leave() // this waiting is over; another may begin
 		return true
-	case <-k.probe:
+	case <-c.place.turn:
+		c.sent = true
 		return true
-	case <-over.C:
+	case <-patience.C:
 	case <-ctx.Done():
+	case <-c.e.waiting.over:
 	}
 	return false
+}
+
+// report lets all that wait for the key ask, since the one that was sent has not got it.
+func (c *claimant) report() {
+	if c.sent {
+		c.e.wake(c.req.Key)
+	}
+	c.sent = false
 }
 
 // joinWaiting makes the request one of those that wait for its key.
@@ -73,15 +100,13 @@ func (e *Engine) joinWaiting(ctx context.Context, c *claimant) *waitedKey {
 	defer w.mu.Unlock()
 	k := w.keys[digest]
 	if k == nil {
-		k = &waitedKey{changed: make(chan struct{}), probe: make(chan struct{}), done: make(chan struct{})}
-		if w.keys == nil {
-			w.keys = map[Digest]*waitedKey{}
-		}
+		k = &waitedKey{changed: make(chan struct{}), turn: make(chan struct{}, 1)}
 		w.keys[digest] = k
 		var looking context.Context
 		looking, k.stop = context.WithCancel(context.WithoutCancel(ctx)) // it looks for those who come later, too
+		e.pending.Add(1)                                                 // while the operation itself is counted: never from zero
 		go func() {
-			defer close(k.done)
+			defer e.pending.Done()
 			if e.look(looking, k, c.req.Key, c.op.Lease) {
 				e.wake(c.req.Key)
 			}
@@ -91,19 +116,23 @@ func (e *Engine) joinWaiting(ctx context.Context, c *claimant) *waitedKey {
 	return k
 }
 
-// leaveWaiting ends the looking with the last who waits.
-func (e *Engine) leaveWaiting(digest Digest, k *waitedKey) {
-	w := &e.waiting
-	w.mu.Lock()
-	k.waiters--
-	last := k.waiters == 0
-	if last && w.keys[digest] == k {
-		delete(w.keys, digest)
+// leave gives up the request's place. The looking ends with the last who waits, who
+// does not wait for that: it may own the key by now.
+func (c *claimant) leave() {
+	k, digest, w := c.place, c.req.Key.Digest(), &c.e.waiting
+	if k == nil {
+		return
 	}
-	w.mu.Unlock()
-	if last {
-		k.stop()
-		<-k.done
+	c.place = nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k.waiters--
+	if k.waiters > 0 {
+		return
+	}
+	k.stop()
+	if w.keys[digest] == k {
+		delete(w.keys, digest)
 	}
 }
 
@@ -118,9 +147,27 @@ func (e *Engine) wake(key Key) {
 	}
 }
 
-// look reads the key at growing pauses until it is no longer in progress (true), or
-// nobody waits. A key that cannot be seen, since its claim is not committed, and one
-// whose lease may be over are asked for by one of those who wait.
+// sendOne lets one of those that wait for the key ask again.
+func (e *Engine) sendOne(key Key) {
+	w := &e.waiting
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if k := w.keys[key.Digest()]; k != nil {
+		k.send()
+	}
+}
+
+// send lets one ask, or leaves it to the one that was told and has not set out.
+func (k *waitedKey) send() {
+	select {
+	case k.turn <- struct{}{}:
+	default:
+	}
+}
+
+// look reads the key at growing pauses until there is an answer (true), or nobody
+// waits. Somebody is sent to ask for a key that is free or in doubt, one that cannot be
+// seen, since its claim is not committed or it is gone, and one whose lease may be over.
 func (e *Engine) look(ctx context.Context, k *waitedKey, key Key, lease time.Duration) bool {
 	var seen Record
 	since := now()
@@ -129,18 +176,15 @@ func (e *Engine) look(ctx context.Context, k *waitedKey, key Key, lease time.Dur
 		switch {
 		case err != nil:
 			continue
-		case found && rec.State != InProgress:
+		case found && rec.State == Completed:
 			return true
-		case found && (rec.Fence != seen.Fence || !rec.LeaseEnd.Equal(seen.LeaseEnd)):
+		case found && rec.State == InProgress && (rec.Fence != seen.Fence || !rec.LeaseEnd.Equal(seen.LeaseEnd)):
 			seen, since = rec, now()
 			continue
-		case found && now().Sub(since) < lease:
+		case found && rec.State == InProgress && now().Sub(since) < lease:
 			continue
 		}
-		select {
-		case k.probe <- struct{}{}:
-		default: // nobody is listening: they are all about to ask, or gone
-		}
+		k.send()
 	}
 	return false
 }

@@ -3,13 +3,13 @@ package amqpinbox
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/url"
 	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
@@ -43,7 +43,7 @@ type Config struct {
 	// Process handles a message that has an id, by an inbox. Required. Its context ends
 	// when Run's has ended and Drain is over; a lost connection does not end it.
 	Process inbox.ProcessFunc
-	// ID is the publisher's id for a message; empty: it has none. It must be the same each
+	// ID is the publisher's id for a message; empty, or a panic: it has none. It must be the same each
 	// time the message is sent, and unique in the queue. Default: the property
 	// message-id.
 	ID func(*amqp091.Delivery) string
@@ -144,17 +144,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// pause is how long to wait after the given number of tries.
-func (c Config) pause(tries int, err error) time.Duration {
-	ceiling := c.MaxBackoff
-	if shift := tries - 1; shift < 30 && c.MinBackoff<<shift < ceiling {
-		ceiling = c.MinBackoff << shift
-	}
-	wait := ceiling/2 + rand.N(ceiling/2+1)
-	if e, ok := errors.AsType[*onlyonce.Error](err); ok && e.RetryAfter > wait {
-		wait = e.RetryAfter + rand.N(c.MinBackoff+1)
-	}
-	return min(wait, c.MaxBackoff)
+func (c Config) backoff() consume.Backoff {
+	return consume.Backoff{Min: c.MinBackoff, Max: c.MaxBackoff}
 }
 
 func configError(format string, args ...any) *onlyonce.Error {

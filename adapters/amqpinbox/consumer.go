@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 )
 
 // Consumer consumes a queue. Safe for concurrent use.
@@ -38,21 +38,16 @@ func New(cfg Config) (*Consumer, error) {
 //
 // Run does not return before every handler has.
 func (c *Consumer) Run(ctx context.Context) error {
-	handlers, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	r := &run{cfg: c.cfg, slots: make(chan struct{}, c.cfg.Concurrency), handlers: handlers, cancel: cancel}
-	defer r.drain()
+	r := &run{cfg: c.cfg, hands: consume.NewHands(ctx, c.cfg.Concurrency, c.cfg.Drain)}
+	defer r.hands.Close()
 	return r.run(ctx)
 }
 
 // run is one call of Run: connections, one after the other, and the messages in hand,
 // which may outlive the connection that they came by.
 type run struct {
-	cfg      Config
-	slots    chan struct{}   // a place in it allows to handle a message
-	handlers context.Context // of the calls of Process
-	cancel   context.CancelFunc
-	hands    sync.WaitGroup // messages in hand
+	cfg   Config
+	hands *consume.Hands
 
 	failures int           // since a connection has lasted
 	refused  time.Duration // how long the broker has refused the queue
@@ -69,7 +64,7 @@ func (r *run) run(ctx context.Context) error {
 			return nil //nolint:nilerr // the connection of a consumer that ends may break
 		}
 		r.failures++
-		wait := r.cfg.pause(r.failures, nil)
+		wait := r.cfg.backoff().Pause(r.failures, nil)
 		if isRefusal(err) {
 			if r.refused >= r.cfg.Patience {
 				return r.refusal(err)
@@ -78,7 +73,7 @@ func (r *run) run(ctx context.Context) error {
 			r.refused += wait
 		}
 		r.cfg.Observe(Event{Kind: EventLost, Wait: wait, Err: err})
-		if !sleep(ctx, wait) {
+		if !consume.Sleep(ctx, wait) {
 			return nil
 		}
 	}
@@ -104,25 +99,5 @@ func (r *run) refusal(err error) error {
 		Code: onlyonce.CodeConfig, Op: "consume queue", Err: err,
 		Hint: fmt.Sprintf("the broker has refused queue %q for %v: declare it, or give the user the right to read it, and start again",
 			r.cfg.Queue, r.cfg.Patience),
-	}
-}
-
-// drain waits for the messages in hand. Their handlers have Config.Drain, then their
-// context ends.
-func (r *run) drain() {
-	limit := time.AfterFunc(r.cfg.Drain, r.cancel)
-	defer limit.Stop()
-	r.hands.Wait()
-}
-
-// sleep returns false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
 	}
 }

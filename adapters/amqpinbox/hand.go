@@ -22,16 +22,15 @@ func (s *session) handle(ctx context.Context, h hand) {
 	held := time.NewTimer(s.cfg.Hold)
 	defer held.Stop()
 	for try := 1; ; try++ {
-		verdict, err := s.cfg.Process(s.handlers, h.msg) //nolint:contextcheck // a handler outlives its session
-		<-s.slots
+		verdict, err := s.hands.Process(s.cfg.Process, h.msg) //nolint:contextcheck // a handler outlives its session
 		e := Event{Kind: EventProcessed, MessageID: h.msg.ID, Deliveries: h.msg.Deliveries, Verdict: verdict, Try: try, Err: err}
 		if verdict.Ack() {
 			s.settle(h.delivery, e, h.delivery.Ack(false))
 			return
 		}
-		e.Wait = s.cfg.pause(try, err)
+		e.Wait = s.cfg.backoff().Pause(try, err)
 		s.cfg.Observe(e)
-		if !s.pause(ctx, h, held.C, e.Wait) || !s.place(ctx) {
+		if !s.pause(ctx, h, held.C, e.Wait) || !s.hands.Place(ctx) {
 			return
 		}
 	}

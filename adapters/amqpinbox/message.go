@@ -6,6 +6,7 @@ import (
 
 	"github.com/rabbitmq/amqp091-go"
 
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
@@ -45,7 +46,7 @@ func Header(name string) func(*amqp091.Delivery) string {
 
 // message is a delivery as the inbox takes it; without an ID it has none.
 func (c Config) message(d *amqp091.Delivery) inbox.Message {
-	return inbox.Message{ID: c.ID(d), Payload: d.Body, Attributes: c.attributes(d), Deliveries: deliveries(d)}
+	return inbox.Message{ID: consume.ID(c.ID, d), Payload: d.Body, Attributes: c.attributes(d), Deliveries: deliveries(d)}
 }
 
 // deliveries is how often the broker says it has delivered the message. The flag alone

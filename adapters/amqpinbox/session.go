@@ -180,24 +180,11 @@ func (s *session) begin(ctx context.Context, d *amqp091.Delivery) bool {
 	if msg.ID == "" {
 		return s.withoutID(d)
 	}
-	if !s.place(ctx) {
+	if !s.hands.Place(ctx) {
 		return false
 	}
 	s.hands.Go(func() { s.handle(ctx, hand{d, msg}) })
 	return true
-}
-
-// place takes one of the places of those that are handled at once.
-func (s *session) place(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false // select would choose by chance
-	}
-	select {
-	case s.slots <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // withoutID rejects the message, or leaves it to the broker and ends the session.
@@ -226,6 +213,6 @@ func (s *session) finish(ctx context.Context) error {
 	if !silent.Stop() || err != nil {
 		return errors.Join(cause, err)
 	}
-	s.drain()
+	s.hands.Drain()
 	return cause
 }

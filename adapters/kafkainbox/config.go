@@ -3,13 +3,13 @@ package kafkainbox
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
@@ -34,7 +34,7 @@ type Config struct {
 	// duplicates of the producer are harmless; the inbox with a handler that always fails,
 	// to have such records parked for a person.
 	WithoutID inbox.ProcessFunc
-	// ID is the producer's id for a record; empty: it has none. It must be the same each
+	// ID is the producer's id for a record; empty, or a panic: it has none. It must be the same each
 	// time the record is sent, and unique among all topics of the consumer. Default
 	// Header("message-id") with one topic; required with more, because only the caller
 	// knows whether ids are unique across them.
@@ -134,7 +134,7 @@ func (c Config) validateOptions() error {
 func (c Config) refuseClient(client *kgo.Client) error {
 	atEnd := func(option any) bool {
 		offset, _ := client.OptValue(option).(kgo.Offset)
-		return offset == kgo.NewOffset().AtEnd()
+		return offset.EpochOffset().Offset == kgo.NewOffset().AtEnd().EpochOffset().Offset // also relative to it
 	}
 	var errs []error
 	if client.OptValue(kgo.ConsumeRegex) == true {
@@ -151,17 +151,8 @@ func (c Config) refuseClient(client *kgo.Client) error {
 	return errors.Join(errs...)
 }
 
-// pause is how long to wait after the given number of tries.
-func (c Config) pause(tries int, err error) time.Duration {
-	ceiling := c.MaxBackoff
-	if shift := tries - 1; shift < 30 && c.MinBackoff<<shift < ceiling {
-		ceiling = c.MinBackoff << shift
-	}
-	wait := ceiling/2 + rand.N(ceiling/2+1)
-	if e, ok := errors.AsType[*onlyonce.Error](err); ok && e.RetryAfter > wait {
-		wait = e.RetryAfter + rand.N(c.MinBackoff+1)
-	}
-	return min(wait, c.MaxBackoff)
+func (c Config) backoff() consume.Backoff {
+	return consume.Backoff{Min: c.MinBackoff, Max: c.MaxBackoff}
 }
 
 func configError(format string, args ...any) *onlyonce.Error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
@@ -64,7 +65,7 @@ func Position(r *kgo.Record) string {
 
 // message is a record as the inbox takes it, and who is to handle it.
 func (c Config) message(r *kgo.Record) (inbox.ProcessFunc, inbox.Message) {
-	msg := inbox.Message{ID: c.ID(r), Payload: r.Value, Attributes: attributes(r)}
+	msg := inbox.Message{ID: consume.ID(c.ID, r), Payload: r.Value, Attributes: attributes(r)}
 	if msg.ID == "" {
 		msg.ID = Position(r)
 		return c.WithoutID, msg

@@ -2,14 +2,16 @@ package kafkainbox
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
+
+// twiceOrMore stands for a count of deliveries that nobody keeps.
+const twiceOrMore = 2
 
 // partition is a partition while it is this member's. Its worker handles its records in
 // their order.
@@ -20,11 +22,15 @@ type partition struct {
 	// ctx is the handlers'.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// stopping is closed when no record may be begun any more: the partition is given up,
-	// or Run ends. done is closed when the worker has ended.
-	stopping <-chan struct{}
-	stop     context.CancelFunc
-	done     chan struct{}
+	// taking is done when no record may be begun any more: the partition is given up, or Run
+	// ends. done is closed when the worker has ended, and before, if not nil, when one has
+	// that was left behind by an assignment before.
+	taking context.Context
+	stop   context.CancelFunc
+	done   chan struct{}
+	before <-chan struct{}
+	// handled: a record of this assignment was. Only the worker knows.
+	handled bool
 	// added tells the worker that there are records.
 	added chan struct{}
 
@@ -37,18 +43,30 @@ type partition struct {
 	disowned bool
 }
 
-func newPartition(s *session, client *kgo.Client, at place) *partition {
+func newPartition(s *session, client *kgo.Client, at place, before <-chan struct{}) *partition {
 	ctx, cancel := context.WithCancel(s.ctx)
 	taking, stop := context.WithCancel(s.run)
 	return &partition{
 		s: s, client: client, at: at, ctx: ctx, cancel: cancel,
-		stopping: taking.Done(), stop: stop, done: make(chan struct{}), added: make(chan struct{}, 1),
+		taking: taking, stop: stop, done: make(chan struct{}), before: before, added: make(chan struct{}, 1),
 	}
 }
 
-func (p *partition) ended() bool {
+// running is closed when nothing of the partition runs any more; nil: nothing does.
+func (p *partition) running() <-chan struct{} {
+	switch {
+	case !closed(p.done):
+		return p.done
+	case p.before != nil && !closed(p.before):
+		return p.before
+	default:
+		return nil
+	}
+}
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-p.done:
+	case <-c:
 		return true
 	default:
 		return false
@@ -86,10 +104,14 @@ func (p *partition) itself() map[string][]int32 {
 
 // work handles records until the partition is given up. It begins when the worker before
 // has ended.
-func (p *partition) work(before <-chan struct{}) {
+func (p *partition) work() {
 	defer close(p.done)
-	if before != nil {
-		<-before
+	if p.before != nil {
+		select {
+		case <-p.before:
+		case <-p.taking.Done():
+			return
+		}
 	}
 	for {
 		r, ok := p.next()
@@ -104,7 +126,7 @@ func (p *partition) work(before <-chan struct{}) {
 func (p *partition) next() (*kgo.Record, bool) {
 	for {
 		select {
-		case <-p.stopping:
+		case <-p.taking.Done():
 			return nil, false
 		default:
 		}
@@ -112,7 +134,7 @@ func (p *partition) next() (*kgo.Record, bool) {
 			return r, true
 		}
 		select {
-		case <-p.stopping:
+		case <-p.taking.Done():
 			return nil, false
 		case <-p.added:
 		}
@@ -144,6 +166,7 @@ func (p *partition) handle(r *kgo.Record) bool {
 	}
 	process, msg := p.s.cfg.message(r)
 	for try := 1; ; try++ {
+		msg.Deliveries = p.deliveries()
 		verdict, err, begun := p.try(process, msg)
 		if !begun {
 			return false
@@ -153,12 +176,13 @@ func (p *partition) handle(r *kgo.Record) bool {
 			MessageID: msg.ID, Verdict: verdict, Try: try, Err: err,
 		}
 		if verdict.Ack() {
+			p.handled = p.handled || verdict == inbox.Handled
 			p.s.cfg.Observe(e)
 			return true
 		}
-		e.Wait = p.s.cfg.pause(try, err)
+		e.Wait = p.s.cfg.backoff().Pause(try, err)
 		p.s.cfg.Observe(e)
-		if !p.wait(e.Wait) {
+		if !consume.Sleep(p.taking, e.Wait) {
 			return false
 		}
 	}
@@ -167,30 +191,27 @@ func (p *partition) handle(r *kgo.Record) bool {
 // try handles a delivery when there is a slot; not begun, if the partition is given up.
 func (p *partition) try(process inbox.ProcessFunc, msg inbox.Message) (verdict inbox.Verdict, err error, begun bool) {
 	select {
-	case <-p.stopping:
+	case <-p.taking.Done():
 		return inbox.Again, nil, false
 	case p.s.slots <- struct{}{}:
 	}
 	defer func() { <-p.s.slots }()
-	defer func() {
-		if v := recover(); v != nil {
-			verdict, err, begun = inbox.Again, fmt.Errorf("process message: panic: %v", v), true
-		}
-	}()
-	verdict, err = process(p.ctx, msg)
+	verdict, err = consume.Process(p.ctx, process, msg)
 	return verdict, err, true
 }
 
-// wait waits before the next try; false if the partition is given up.
-func (p *partition) wait(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.stopping:
-		return false
-	case <-timer.C:
-		return true
+// deliveries is what can be said of how often a record was delivered. The one that ended
+// the process of the member before is the first that was not handled: what came before it
+// in the partition is a duplicate now. So records are under suspicion until one of this
+// assignment is handled; and until a commit is sure, so that no assignment that ends with
+// its process leaves neither a count nor a step forward.
+func (p *partition) deliveries() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.handled && p.sure != (kgo.EpochOffset{}) {
+		return 0
 	}
+	return twiceOrMore
 }
 
 // ack notes that everything up to a record is acknowledged.

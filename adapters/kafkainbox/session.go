@@ -89,11 +89,10 @@ func (s *session) partition(client *kgo.Client, at place) *partition {
 	defer s.mu.Unlock()
 	p, ok := s.partitions[at]
 	if !ok {
-		p = newPartition(s, client, at)
-		before := s.abandoned[at]
+		p = newPartition(s, client, at, s.abandoned[at])
 		delete(s.abandoned, at)
 		s.partitions[at] = p
-		s.workers.Go(func() { p.work(before) })
+		s.workers.Go(p.work)
 	}
 	return p
 }
@@ -191,12 +190,12 @@ func (s *session) forget(client *kgo.Client, partitions []*partition, kind Event
 		p.resume()
 		s.mu.Lock()
 		delete(s.partitions, p.at)
-		abandoned := !p.ended()
-		if abandoned {
-			s.abandoned[p.at] = p.done
+		running := p.running()
+		if running != nil {
+			s.abandoned[p.at] = running
 		}
 		s.mu.Unlock()
-		if abandoned {
+		if running != nil {
 			s.cfg.Observe(Event{Kind: EventAbandoned, Topic: p.at.topic, Partition: p.at.number})
 		}
 		s.cfg.Observe(Event{Kind: kind, Topic: p.at.topic, Partition: p.at.number})

@@ -3,12 +3,12 @@ package natsinbox
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
@@ -27,7 +27,7 @@ type Config struct {
 	// sends it. Process, where duplicates of the publisher are harmless; the inbox with a
 	// handler that always fails, to have such messages parked for a person.
 	WithoutID inbox.ProcessFunc
-	// ID is the publisher's id for a message; empty: it has none. It must be the same each
+	// ID is the publisher's id for a message; empty, or a panic: it has none. It must be the same each
 	// time the message is sent, and unique in the stream. Default: Header of Nats-Msg-Id.
 	ID func(jetstream.Msg) string
 	// LeastMaxDeliver allows a consumer whose MaxDeliver is at least this. It must be
@@ -135,17 +135,8 @@ func (c Config) refuseConsumer(have jetstream.ConsumerConfig) error {
 	return errors.Join(errs...)
 }
 
-// pause is how long to wait after the given number of tries.
-func (c Config) pause(tries int, err error) time.Duration {
-	ceiling := c.MaxBackoff
-	if shift := tries - 1; shift < 30 && c.MinBackoff<<shift < ceiling {
-		ceiling = c.MinBackoff << shift
-	}
-	wait := ceiling/2 + rand.N(ceiling/2+1)
-	if e, ok := errors.AsType[*onlyonce.Error](err); ok && e.RetryAfter > wait {
-		wait = e.RetryAfter + rand.N(c.MinBackoff+1)
-	}
-	return min(wait, c.MaxBackoff)
+func (c Config) backoff() consume.Backoff {
+	return consume.Backoff{Min: c.MinBackoff, Max: c.MaxBackoff}
 }
 
 func configError(format string, args ...any) *onlyonce.Error {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 )
 
 const (
@@ -49,24 +49,19 @@ func New(cfg Config) (*Consumer, error) {
 //
 // Run does not return before every handler has.
 func (c *Consumer) Run(ctx context.Context) error {
-	handlers, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
 	r := &run{
-		cfg: c.cfg, handlers: handlers, cancel: cancel,
-		room: make(chan struct{}, c.cfg.Prefetch), places: make(chan struct{}, c.cfg.Concurrency),
+		cfg: c.cfg, room: make(chan struct{}, c.cfg.Prefetch),
+		hands: consume.NewHands(ctx, c.cfg.Concurrency, c.cfg.Drain),
 	}
-	defer r.drain()
+	defer r.hands.Close()
 	return r.run(ctx)
 }
 
 // run is one call of Run.
 type run struct {
-	cfg      Config
-	room     chan struct{}   // holds one for each message in hand, or asked for
-	places   chan struct{}   // holds one for each message that is handled
-	handlers context.Context // of the calls of Process
-	cancel   context.CancelFunc
-	hands    sync.WaitGroup // messages in hand
+	cfg   Config
+	room  chan struct{} // holds one for each message in hand, or asked for
+	hands *consume.Hands
 
 	failures int           // since pulling has gone on for a while
 	missing  time.Duration // how long the consumer has been missing
@@ -86,7 +81,7 @@ func (r *run) run(ctx context.Context) error {
 			return r.closed(err)
 		}
 		r.failures++
-		wait := r.cfg.pause(r.failures, nil)
+		wait := r.cfg.backoff().Pause(r.failures, nil)
 		if isMissing(err) {
 			if r.missing >= r.cfg.Patience {
 				return r.gone(err)
@@ -95,7 +90,7 @@ func (r *run) run(ctx context.Context) error {
 			r.missing += wait
 		}
 		r.cfg.Observe(Event{Kind: EventLost, Wait: wait, Err: err})
-		if !sleep(ctx, wait) {
+		if !consume.Sleep(ctx, wait) {
 			return nil
 		}
 	}
@@ -231,24 +226,4 @@ func (s *session) pull(ctx context.Context, n int) error {
 		return err
 	}
 	return nil
-}
-
-// drain waits for the messages in hand. Their handlers have Config.Drain, then their
-// context ends.
-func (r *run) drain() {
-	limit := time.AfterFunc(r.cfg.Drain, r.cancel)
-	defer limit.Stop()
-	r.hands.Wait()
-}
-
-// sleep returns false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 )
 
 // handle is all that happens to a delivery: it waits for its turn, is handled, and the
@@ -23,19 +25,18 @@ func (s *session) handle(ctx context.Context, m jetstream.Msg) {
 	e := Event{Kind: EventProcessed, MessageID: msg.ID, Deliveries: msg.Deliveries}
 	end := s.progress(m)
 	defer end()
-	if !s.place(ctx) {
+	if !s.hands.Place(ctx) {
 		end()
 		s.unsettled(e, m.Nak())
 		return
 	}
-	e.Verdict, e.Err = process(s.handlers, msg) //nolint:contextcheck // a handler outlives the pull that it came by
-	<-s.places
+	e.Verdict, e.Err = s.hands.Process(process, msg) //nolint:contextcheck // a handler outlives the pull that it came by
 	if e.Verdict.Ack() {
 		s.cfg.Observe(e)
 		s.unsettled(e, s.ack(m)) //nolint:contextcheck // so does the ack
 		return
 	}
-	e.Wait = s.cfg.pause(e.Deliveries, e.Err)
+	e.Wait = s.cfg.backoff().Pause(e.Deliveries, e.Err)
 	end() // or a late word of progress could undo the delay
 	s.cfg.Observe(e)
 	s.unsettled(e, m.NakWithDelay(e.Wait))
@@ -46,14 +47,14 @@ func (s *session) handle(ctx context.Context, m jetstream.Msg) {
 func (s *session) ack(m jetstream.Msg) error {
 	for try := 1; ; try++ {
 		err := s.ackOnce(m)
-		if err == nil || try == ackTries || !sleep(s.handlers, s.cfg.pause(try, nil)) {
+		if err == nil || try == ackTries || !consume.Sleep(s.hands.Context, s.cfg.backoff().Pause(try, nil)) {
 			return err
 		}
 	}
 }
 
 func (s *session) ackOnce(m jetstream.Msg) error {
-	ctx, cancel := context.WithTimeout(s.handlers, ackTimeout)
+	ctx, cancel := context.WithTimeout(s.hands.Context, ackTimeout)
 	defer cancel()
 	return m.DoubleAck(ctx)
 }
@@ -62,19 +63,6 @@ func (s *session) ackOnce(m jetstream.Msg) error {
 func (s *session) unsettled(e Event, err error) {
 	if err != nil {
 		s.cfg.Observe(Event{Kind: EventUnsettled, MessageID: e.MessageID, Deliveries: e.Deliveries, Err: err})
-	}
-}
-
-// place takes one of the places of those that are handled at once.
-func (s *session) place(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false // select would choose by chance
-	}
-	select {
-	case s.places <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
@@ -49,7 +50,7 @@ func Position(m jetstream.Msg) string {
 
 // message is a delivery as the inbox takes it, and who is to handle it.
 func (c Config) message(m jetstream.Msg, meta *jetstream.MsgMetadata) (inbox.ProcessFunc, inbox.Message) {
-	msg := inbox.Message{ID: c.ID(m), Payload: m.Data(), Attributes: attributes(m, meta), Deliveries: int(meta.NumDelivered)}
+	msg := inbox.Message{ID: consume.ID(c.ID, m), Payload: m.Data(), Attributes: attributes(m, meta), Deliveries: int(meta.NumDelivered)}
 	if msg.ID == "" {
 		msg.ID = Position(m)
 		return c.WithoutID, msg

@@ -25,7 +25,7 @@ func (s *Store) Claim(ctx context.Context, req onlyonce.ClaimRequest) (onlyonce.
 		args: []any{
 			req.Attempt[:], micros(req.Lease), micros(req.Retention), int(req.Abandon), flag(req.Resolve),
 			req.Key.Scope, req.Key.Value, req.Operation,
-			v.Form, v.Secret, v.Policy, req.Fingerprint.Sum[:], req.Fingerprint.Parts,
+			v.Form, v.Secret, v.Policy, req.Fingerprint.Sum[:], req.Fingerprint.Parts, req.Doubt,
 		},
 	}
 	r, err := s.run(ctx, c)

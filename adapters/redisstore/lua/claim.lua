@@ -1,6 +1,6 @@
 -- claim: onlyonce.Judge, and the write that it asks for.
 -- ARGV: now, attempt, lease, retention, abandon, resolve, scope, key, operation,
--- form, secret, policy, sum, parts.
+-- form, secret, policy, sum, parts, doubt.
 local attempt, abandon = ARGV[2], ARGV[5]
 local lease, retention = tonumber(ARGV[3]), tonumber(ARGV[4])
 local old = read('scope', 'key', 'state', 'fence', 'origin', 'attempt', 'attempts', 'abandon',
@@ -27,7 +27,7 @@ local function judge()
     end
     return 'resumed', true
   elseif old.state == 'in_doubt' then
-    if ARGV[6] == '1' then
+    if ARGV[6] == '1' and (ARGV[15] == '0' or ARGV[15] == old.fence) then
       return 'resumed', true
     end
     return 'doubtful', false
