@@ -131,8 +131,10 @@ type Request struct {
 	// Hold keeps the key, and what is kept with it, until there is an answer:
 	// whatever the run ends with that is none puts the key in doubt, and so does a
 	// crash. It is told why, and gives the reason, which is recorded behind
-	// ReasonHeld. Such a key is not run again by a retry, only by a request with
-	// Resolve. nil: the table of outcomes decides. For Steps and Wrap only.
+	// ReasonHeld; it may be asked more than once, and should do nothing else. Such a
+	// key is not run again by a retry, only by a request with Resolve; what a crash
+	// has left may be settled as ever, by Op.Recover too. nil: the table of outcomes
+	// decides. For Steps and Wrap only.
 	Hold func(err error) string
 	// Wait is for how long the request wants to wait for the answer while another
 	// attempt owns its key, at most Op.MaxWait; then it is refused as busy all the

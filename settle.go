@@ -22,7 +22,9 @@ type Settlement struct {
 	// unfinished the key stays in doubt.
 	//
 	// With neither Applied nor Results it is proved that nothing has happened,
-	// and the operation may run again.
+	// and the operation may run again. A key that is held with its request
+	// (Request.Hold) is not let go by that: it stays in doubt for this reason, since
+	// only a request with Resolve runs it again.
 	Results []StepResult
 	// If is asked, when the settlement owns the key and before it writes anything,
 	// whether the record, as it was before, and its steps are still what the
@@ -134,7 +136,7 @@ func (e *Engine) Settle(ctx context.Context, s Settlement) (Record, error) {
 	if err := ops.AddAudit(ctx, entry); err != nil {
 		return rec, e.leaveInDoubt(ctx, owner, rec, notSettled("write audit", err))
 	}
-	if err := e.applySettlement(ctx, owner, s); err != nil {
+	if err := e.applySettlement(ctx, claim.Record, s); err != nil {
 		return rec, e.leaveInDoubt(ctx, owner, rec, err)
 	}
 	settled, _, err := e.Record(ctx, s.Key)
@@ -258,7 +260,12 @@ func (e *Engine) claimToSettle(ctx context.Context, rec Record) (Claim, error) {
 		}
 	}
 	if rec.State == FailedRetryable && rec.Abandon != AbandonResume {
-		return Claim{}, notInDoubt(rec)
+		// Unless it was held, and was freed behind steps.
+		if steps, err := e.stepsOf(ctx, rec.Key); err != nil {
+			return Claim{}, notSettled("read steps", err)
+		} else if len(steps) == 0 {
+			return Claim{}, notInDoubt(rec)
+		}
 	}
 	var claim Claim
 	_, err := e.repeat(ctx, func(ctx context.Context) error {
@@ -317,7 +324,8 @@ func notInDoubt(rec Record) *Error {
 	return &Error{Code: CodeNotInDoubt, Op: "settle key", Operation: rec.Key.Operation(), Hint: hint}
 }
 
-func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement) error {
+func (e *Engine) applySettlement(ctx context.Context, rec Record, s Settlement) error {
+	owner := rec.Owner()
 	if len(s.Results) > 0 {
 		return e.applyResults(ctx, owner, s)
 	}
@@ -326,6 +334,14 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 			if err := e.endUnfinished(ctx, steps, owner); err != nil {
 				return err
 			}
+		}
+		switch last, err := e.lastOfItsRequest(ctx, rec); {
+		case err != nil:
+			return err
+		case last:
+			return e.held(ctx, func(ctx context.Context) (bool, error) {
+				return e.store.Park(ctx, ParkRequest{Owner: owner, Reason: ReasonHeld + settledNotApplied + s.Reason})
+			})
 		}
 	}
 	var held bool
@@ -346,6 +362,27 @@ func (e *Engine) applySettlement(ctx context.Context, owner Owner, s Settlement)
 		e.requeue(ctx, owner.Key) // other steps may be done
 	}
 	return nil
+}
+
+// lastOfItsRequest tells whether a key is held (Request.Hold) and has what nobody else may
+// have, its request, which it would lose if it were freed.
+func (e *Engine) lastOfItsRequest(ctx context.Context, rec Record) (bool, error) {
+	store, ok := RecoveryOf(e.store)
+	if !ok || rec.Abandon != AbandonHold {
+		return false, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, e.cfg.StoreTimeout)
+	defer cancel()
+	_, kept, err := store.Kept(limited, rec.Key)
+	if err != nil {
+		return false, notSettled("read what was kept", err)
+	}
+	steps, err := e.stepsOf(ctx, rec.Key)
+	if err != nil {
+		return false, notSettled("read steps", err)
+	}
+	done := slices.ContainsFunc(steps, func(s StepRecord) bool { return s.State == StepDone })
+	return kept && !done, nil
 }
 
 // applyResults records what the outside world did as the results of begun steps,

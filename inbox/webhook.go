@@ -190,25 +190,19 @@ func (w *Webhook) leave() {
 	w.running.Done()
 }
 
-// ServeHTTP takes an event.
+// ServeHTTP takes an event. It takes a place only when the event is read and verified: who
+// cannot sign must not keep others out. How long a sender may take to send is the
+// http.Server's ReadTimeout.
 func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if !w.enter() {
-		w.answer(rw, r, WebhookReport{Status: http.StatusServiceUnavailable, Err: errFull})
-		return
-	}
-	taken := false
-	defer func() {
-		if !taken {
-			w.leave()
-		}
-	}()
 	d, refusal := w.read(rw, r)
-	if refusal.Status != 0 {
+	switch {
+	case refusal.Status != 0:
 		w.answer(rw, r, refusal)
-		return
+	case !w.enter():
+		w.answer(rw, r, WebhookReport{Status: http.StatusServiceUnavailable, Err: errFull})
+	default:
+		w.answer(rw, r, w.take(r.Context(), d))
 	}
-	taken = true
-	w.answer(rw, r, w.take(r.Context(), d))
 }
 
 var (

@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -345,6 +346,33 @@ func TestWebhookIsFullAndEnds(t *testing.T) {
 		}
 		if len(d.seen) != 2 || d.reports.tries() != "handled handled" {
 			t.Errorf("effects %q, tries %s", d.seen, d.reports.tries())
+		}
+	})
+}
+
+// Who has not shown that it may send keeps nobody out, however slowly it sends.
+func TestWebhookSlowStranger(t *testing.T) {
+	t.Parallel()
+	each(t, func(p processor) {
+		t := p.t
+
+		d := p.door(t, inbox.WebhookConfig{MaxRunning: 1})
+		body, send := io.Pipe()
+		stranger := httptest.NewRequest(http.MethodPost, "/hook", body).WithContext(t.Context())
+		rec := httptest.NewRecorder()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d.ServeHTTP(rec, stranger)
+		}()
+		if _, err := io.WriteString(send, "{"); err != nil { // it is read from
+			t.Fatal(err)
+		}
+		d.wantStatus(t, event, http.StatusOK)
+		send.Close()
+		<-done
+		if rec.Code != http.StatusUnauthorized {
+			t.Errorf("the stranger got %d", rec.Code)
 		}
 	})
 }

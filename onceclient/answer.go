@@ -9,9 +9,11 @@ import (
 type Answer struct {
 	// Status is the HTTP status, or the one that goes with a gRPC code.
 	Status int
-	// Header is as it was received.
+	// Header is as it was received, or as the transport beneath has left it: see
+	// Config.Base. Set-Cookie is not in a recorded one.
 	Header http.Header
-	// Body is whole, byte for byte.
+	// Body is whole, byte for byte. Only of a server that gives neither a length nor
+	// chunks, and breaks off, it cannot be told that it is not.
 	Body []byte
 }
 
@@ -63,8 +65,12 @@ type Reply struct {
 	// Replayed: the server says that the answer is of an earlier attempt.
 	Replayed bool
 	// BeforeKey: the answer may have been given by somebody who never looked at the
-	// key (a proxy, an authentication), so that it proves nothing of earlier attempts.
+	// key (a proxy, an authentication), or because of an earlier attempt, so that it
+	// proves nothing of those.
 	BeforeKey bool
+	// AtWork: a denial that may have been given because an attempt before is at work. If
+	// there was one, it is asked again.
+	AtWork bool
 	// Err is why there is no final answer.
 	Err error
 }

@@ -3,6 +3,7 @@ package onceclient
 import (
 	"cmp"
 	"errors"
+	"math"
 	"sync"
 	"time"
 )
@@ -89,15 +90,15 @@ func (b *Budget) take() (ticket, bool) {
 	// first requests over a little less.
 	var first, retries int
 	for _, o := range b.slots {
-		if age := s.number - o.number; age <= slotsInWindow {
+		if age := s.number - o.number; age >= 0 && age <= slotsInWindow {
 			retries += o.retries
 			if age < slotsInWindow {
 				first += o.first
 			}
 		}
 	}
-	allowed := max(b.least, int(b.share*float64(first)))
-	if retries >= allowed || s.retries >= max(allowed*2/slotsInWindow, 2) {
+	allowed := max(b.least, int(min(b.share*float64(first), math.MaxInt32)))
+	if retries >= allowed || s.retries >= max(allowed/(slotsInWindow/2), 2) {
 		return 0, false
 	}
 	s.retries++
@@ -108,17 +109,24 @@ func (b *Budget) take() (ticket, bool) {
 func (b *Budget) giveBack(t ticket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := &b.slots[int64(t)%int64(len(b.slots))]; s.number == int64(t) {
+	if s := b.at(int64(t)); s.number == int64(t) && s.retries > 0 {
 		s.retries--
 	}
 }
 
-// current is the slot of this moment.
+// current is the slot of this moment. What was counted in the future of a clock that was
+// set back is forgotten: else there would be no retries until that has come.
 func (b *Budget) current() *slot {
-	number := max(int64(b.now().Sub(b.start)/b.slot), 0)
-	s := &b.slots[number%int64(len(b.slots))]
-	if s.number < number {
+	number := int64(math.Floor(float64(b.now().Sub(b.start)) / float64(b.slot)))
+	s := b.at(number)
+	if s.number != number {
 		*s = slot{number: number}
 	}
 	return s
+}
+
+// at is where a slot of this number is kept.
+func (b *Budget) at(number int64) *slot {
+	n := int64(len(b.slots))
+	return &b.slots[(number%n+n)%n]
 }

@@ -1,6 +1,7 @@
 package onceclient
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -147,8 +148,50 @@ func TestBudgetOfMany(t *testing.T) {
 	if taken += len(drain(b)); taken != 10 {
 		t.Errorf("%d retries of 1000 at once, want 10", taken)
 	}
-	now = now.Add(-time.Hour) // a clock that was set back
-	wantTaken(t, "in the past", drain(b), 0)
+}
+
+// L3: a clock that was set back, or forth and back, neither ends retries until it is
+// where it was, nor lets more than a window's be made in one.
+func TestBudgetOfAClockSetBack(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for name, back := range map[string]time.Duration{"an hour": time.Hour, "a window": 10 * time.Second, "a moment": time.Millisecond} {
+		for _, before := range []time.Duration{0, 3 * time.Second, 2 * time.Hour} {
+			now := start
+			b := budgetOf(t, BudgetConfig{Now: func() time.Time { return now }})
+			step := func(slots int) (taken []ticket) {
+				for range slots {
+					taken = append(taken, drain(b)...)
+					now = now.Add(b.slot)
+				}
+				return taken
+			}
+			now = now.Add(before)
+			taken := step(slotsInWindow)
+			wantTaken(t, name+": before", taken, 10)
+			now = now.Add(-back)
+			for _, old := range taken {
+				b.giveBack(old) // those answers came late
+			}
+			if got := len(step(3 * slotsInWindow)); got < 20 || got > 40 {
+				t.Errorf("%s after %v: %d retries in 3 windows", name, before, got)
+			}
+		}
+	}
+}
+
+// "No limit" is none.
+func TestBudgetWithoutLimit(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []BudgetConfig{{Least: math.MaxInt}, {Share: math.Inf(1)}} {
+		b := budgetOf(t, cfg)
+		b.first()
+		for range 1000 {
+			if _, ok := b.take(); !ok {
+				t.Fatalf("%+v: there is a limit", cfg)
+			}
+		}
+	}
 }
 
 func TestBudgetConfig(t *testing.T) {

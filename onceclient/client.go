@@ -73,7 +73,8 @@ func (c *Client) CloseIdleConnections() {
 //	                   was used for another one, or the journal does not work
 //	another            nothing was sent by this call: ctx had ended before
 //
-// What came is in the Outcome with an error too. An intent that was answered gives its
+// What came is in the Outcome with an error too: of an error of the journal the intent,
+// under which alone it may be done again, for it may have been kept. An intent that was answered gives its
 // recorded answer; one that was refused, or was not sent, is sent under its key; one
 // that is open is gone on with. A request is another one when its method, URL, body or
 // a header differs, except for credentials and for headers that change by themselves,
@@ -93,7 +94,11 @@ func (c *Client) Do(ctx context.Context, req Request) (Outcome, error) {
 	}
 	stands, made, err := c.cfg.Journal.Begin(ctx, o.entry)
 	if err != nil {
-		return Outcome{}, journalError("begin operation", err)
+		// It may be in the journal all the same, under an intent that was made up.
+		return Outcome{Intent: o.entry.Intent}, journalError(fmt.Sprintf("begin operation %q", o.entry.Intent), err)
+	}
+	if err := sound(stands, o.entry.Intent); err != nil {
+		return Outcome{Intent: o.entry.Intent}, journalError("begin operation", err)
 	}
 	if !made {
 		if names := differs(stands, o.entry); len(names) > 0 {
@@ -111,6 +116,9 @@ func (c *Client) Do(ctx context.Context, req Request) (Outcome, error) {
 		return Outcome{Intent: stands.Intent, Key: stands.Key}, notLocked(stands, err)
 	}
 	defer unlock(lock)
+	if err := sound(entry, o.entry.Intent); err != nil {
+		return Outcome{Intent: stands.Intent, Key: stands.Key}, notLocked(stands, err)
+	}
 	if entry.State == Answered {
 		return c.recorded(ctx, entry), nil
 	}

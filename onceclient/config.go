@@ -17,13 +17,14 @@ type Config struct {
 	// Sender makes the attempts. nil: over HTTP, as the fields below say.
 	Sender Sender
 	// Base makes HTTP round trips. It must be net/http's, or honour httptrace; else it
-	// is never proved that nothing was sent. nil: a transport of its own.
+	// is never proved that nothing was sent. nil: a transport of its own. Where the
+	// request has no Accept-Encoding, net/http's asks for gzip and undoes it.
 	Base http.RoundTripper
 	// Authorize adds credentials to an attempt: what it sets in the request's header is
 	// sent, other changes are not. It is asked for every attempt; again is true when the
 	// server has just answered 401 to what it gave before, once in an attempt. It is not
 	// asked for a redirect to another origin. An error counts as not sent, and is tried
-	// again. nil: the request's own header is all.
+	// again; with again, the server's 401 stands. nil: the request's own header is all.
 	Authorize func(ctx context.Context, req *http.Request, again bool) error
 	// KeyHeader carries the key. Default "Idempotency-Key".
 	KeyHeader string
@@ -113,7 +114,8 @@ func (c Config) Validate() error {
 // itself. It is safe for concurrent use.
 type Sender interface {
 	// Send makes one attempt at an entry, whose header has the credentials of the call
-	// too, and says what came of it. An attempt ends with ctx. Done and Denied have an
+	// too, and says what came of it. The header is the sender's own, the body is not to be
+	// changed. An attempt ends with ctx. Done and Denied have an
 	// Answer; what is neither proved to be Unsent nor answered is Again.
 	Send(ctx context.Context, entry Entry) Reply
 }

@@ -10,11 +10,14 @@ import (
 // may never come, and proxies write others than servers do (rule L2). What the server
 // says of retrying wins over the status.
 func decide(status int, h http.Header) (v Verdict, beforeKey bool) {
-	if status < http.StatusBadRequest && !follows(status) {
-		return Done, false
-	}
 	ours := mark(h)
-	beforeKey = !ours.looked() && mayPrecedeKey(status)
+	beforeKey = !ours.looked() && mayPrecedeKey(status, ours)
+	if status < http.StatusOK {
+		return Again, false
+	}
+	if status < http.StatusBadRequest && !follows(status) {
+		return Done, beforeKey
+	}
 	if status == http.StatusGone && ours == markRefused {
 		// The key was used, and what came of it is forgotten.
 		return Unclear, false
@@ -61,15 +64,26 @@ func follows(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 }
 
-// mayPrecedeKey tells whether a refusal may be of somebody who never looked at the key:
-// a proxy, an authentication, a rate limit, a router.
-func mayPrecedeKey(status int) bool {
+// mayPrecedeKey tells whether an answer that is not marked as the operation's may be of
+// somebody who never looked at the key (a proxy, an authentication that leads to its form,
+// a rate limit, a router), or of a guard of keys that has met an earlier attempt: still
+// running, forgotten, or taken for another request.
+func mayPrecedeKey(status int, ours keyMark) bool {
 	switch status {
-	case http.StatusPaymentRequired, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity:
+	case http.StatusPaymentRequired:
 		return false
+	case http.StatusUnprocessableEntity:
+		return ours == markRefused
 	default:
-		return status < http.StatusInternalServerError
+		return status >= http.StatusMultipleChoices && status < http.StatusInternalServerError
 	}
+}
+
+// atWork tells whether a refusal is what servers say, that mark nothing, while an earlier
+// attempt is at work; without one, it is the operation's.
+func atWork(status int, h http.Header) bool {
+	_, said := directive(h)
+	return status == http.StatusConflict && !said && mark(h) == markNone
 }
 
 // keyMark is what a server says of the key's part in its answer.

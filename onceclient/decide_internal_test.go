@@ -29,12 +29,18 @@ func TestDecide(t *testing.T) {
 		want      Verdict
 		beforeKey bool
 	}{
+		{0, nil, Again, false},
+		{99, shouldNot, Again, false},
+		{101, nil, Again, false},
 		{200, nil, Done, false},
 		{201, should, Done, false},
 		{202, shouldNot, Done, false},
 		{204, nil, Done, false},
-		{301, nil, Done, false},
-		{303, nil, Done, false},
+		{301, nil, Done, true},
+		{302, replayed, Done, false},
+		{303, nil, Done, true},
+		{303, executed, Done, false},
+		{304, refusedMark, Done, true},
 		{307, nil, Denied, true},
 		{308, nil, Denied, true},
 		{400, nil, Denied, true},
@@ -49,12 +55,14 @@ func TestDecide(t *testing.T) {
 		{408, nil, Again, false},
 		{408, shouldNot, Unclear, true},
 		{408, append(shouldNot, replayed...), Denied, false},
-		{409, nil, Denied, false},
+		{409, nil, Denied, true},
+		{409, executed, Denied, false},
 		{409, refusedMark, Again, false},
 		{409, []string{"Retry-After", "1"}, Again, false},
-		{409, append(shouldNot, "Retry-After", "1"), Denied, false},
+		{409, append(shouldNot, "Retry-After", "1"), Denied, true},
 		{409, should, Again, false},
-		{410, nil, Denied, false},
+		{410, nil, Denied, true},
+		{410, replayed, Denied, false},
 		{410, refusedMark, Unclear, false},
 		{410, append(shouldNot, refusedMark...), Unclear, false},
 		{413, nil, Denied, true},
@@ -63,7 +71,8 @@ func TestDecide(t *testing.T) {
 		{421, nil, Denied, true},
 		{421, append(should, refusedMark...), Again, false},
 		{422, nil, Denied, false},
-		{422, append(shouldNot, refusedMark...), Denied, false},
+		{422, refusedMark, Denied, true},
+		{422, append(shouldNot, refusedMark...), Denied, true},
 		{425, nil, Again, false},
 		{425, shouldNot, Denied, true},
 		{429, nil, Again, false},
@@ -91,7 +100,7 @@ func TestDecide(t *testing.T) {
 		{400, []string{"Idempotency-Status", "ignored"}, Denied, true},
 	} {
 		got, beforeKey := decide(tt.status, headerOf(tt.header...))
-		if got != tt.want || (got == Denied && beforeKey != tt.beforeKey) {
+		if got != tt.want || ((got == Denied || got == Done) && beforeKey != tt.beforeKey) {
 			t.Errorf("%d %v: %d, before the key %t; want %d, %t", tt.status, tt.header, got, beforeKey, tt.want, tt.beforeKey)
 		}
 	}
@@ -120,8 +129,10 @@ func TestDecideNever(t *testing.T) {
 			t.Error("it is asked again though the server said not to")
 		case status >= 400 && status != 410 && said && should && v != Again:
 			t.Error("it is not asked again though the server said to")
-		case v == Denied && !beforeKey && !mark(h).looked() && status != 402 && status != 409 && status != 410 && status != 422:
+		case v == Denied && !beforeKey && !mark(h).looked() && status != 402 && status != 422:
 			t.Error("a refusal by who knows whom counts as the operation's")
+		case v == Done && status >= 300 && !beforeKey && !mark(h).looked():
+			t.Error("a redirect by who knows whom counts as the answer")
 		case v == Done && status >= 400 && !mark(h).looked():
 			t.Error("a failure counts as the answer")
 		}
@@ -217,5 +228,26 @@ func TestReference(t *testing.T) {
 	}
 	if reference(nil) != "" {
 		t.Error("no answer has a reference")
+	}
+}
+
+// B103: which conflicts may be an earlier attempt that is at work.
+func TestAtWork(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status int
+		header []string
+		want   bool
+	}{
+		{409, nil, true},
+		{409, []string{"X-Should-Retry", "false"}, false},
+		{409, []string{"Idempotency-Status", "executed"}, false},
+		{409, []string{"Idempotent-Replayed", "true"}, false},
+		{422, nil, false},
+		{423, nil, false},
+	} {
+		if got := atWork(tt.status, headerOf(tt.header...)); got != tt.want {
+			t.Errorf("%d %v: %t", tt.status, tt.header, got)
+		}
 	}
 }

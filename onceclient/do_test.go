@@ -321,6 +321,65 @@ func TestJournalFails(t *testing.T) {
 	}
 }
 
+// A journal that has saved that an attempt is made, and did not say so: what was a proof is
+// one again only when that is saved. Else Resume would send what was called not sent.
+func TestProofsAreWithTheJournal(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		first  onceclient.Reply
+		faults []int // of what is saved by the second Do
+		kind   string
+		state  onceclient.State
+	}{
+		"not sent":           {unsent(), []int{0}, "not sent", onceclient.NotSent},
+		"refused":            {denied(402), []int{0}, "refused", onceclient.Refused},
+		"not sent, and more": {unsent(), []int{0, 1}, "unknown", onceclient.NotSent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := newFaulty(failing(""))
+			cfg := quick(j)
+			cfg.Sender, cfg.Attempts = replies(tt.first), 1
+			_, _ = newClient(t, cfg).Do(t.Context(), charge("order-1", "somewhere"))
+			j.calls, j.fault = map[string]int{}, failing("saved", tt.faults...)
+			s := replies(done(201))
+			cfg.Sender = s
+			c := newClient(t, cfg)
+			_, err := c.Do(t.Context(), charge("order-1", "somewhere"))
+			wantKind(t, err, tt.kind)
+			wantState(t, j, "order-1", tt.state)
+			if err := c.Resume(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+			s.want(t, 0)
+		})
+	}
+}
+
+// An entry that was kept though its journal says that it was not: its intent is told, also
+// one that was made up, so that it is not done under another.
+func TestBegunInVain(t *testing.T) {
+	t.Parallel()
+	j := newFaulty(failing("begun", 0))
+	s := replies(done(201))
+	cfg := quick(j)
+	cfg.Sender = s
+	c := newClient(t, cfg)
+	r := charge("", "somewhere")
+	out, err := c.Do(t.Context(), r)
+	wantKind(t, err, string(onceclient.CodeJournal))
+	if out.Intent == "" || !strings.Contains(err.Error(), out.Intent) {
+		t.Errorf("%+v, %v", out, err)
+	}
+	r.Intent = out.Intent
+	_, err = c.Do(t.Context(), r)
+	wantKind(t, err, "answered")
+	if err := c.Resume(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	s.want(t, 1)
+}
+
 // An answer that could not be recorded is had from the server again.
 func TestUnrecordedIsHadAgain(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,7 @@
 //	409 with Retry-After, or with
 //	Idempotency-Status: refused           asked again: in progress, in doubt or busy
 //	other 409, other 4xx                  refused
+//	1xx, what is no status                asked again
 //	410 with Idempotency-Status: refused  unknown: the key was used, its answer is gone
 //
 // So do a broken connection, a time-out and a body that breaks off. A 5xx, or a 408,
@@ -34,10 +35,12 @@
 // then a 5xx is its answer. An unknown operation stays open, since asking again under
 // its key does no harm: the next Resume makes one attempt more.
 //
-// A refusal says something of its own attempt only, when it may come from somebody who
-// never looked at the key: a proxy, an authentication, a rate limit. After an attempt
-// that may have been carried out, a 401 or a 404 therefore ends as unknown, not as
-// refused; 402, 409, 410 and 422 come from the operation.
+// A refusal or a redirect says something of its own attempt only, when it may come from
+// somebody who never looked at the key (a proxy, an authentication, a rate limit), or
+// because of an attempt before. After one that may have been carried out, a 401, a 404 or
+// a 302 therefore ends as unknown, unless the server says that it is the operation's own,
+// and so does a 409, which is asked again first: servers that mark nothing say it while
+// the attempt before is at work. 402 and 422 come from the operation.
 //
 // # Waiting
 //

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
@@ -46,8 +47,11 @@ func (s *httpSender) Send(ctx context.Context, entry Entry) Reply {
 		h = *next
 		then, err := s.one(ctx, h)
 		if err != nil {
-			reply.Err = errors.Join(reply.Err, err)
-			return reply
+			if !follows(reply.Answer.Status) {
+				reply.Err = errors.Join(reply.Err, err)
+				return reply
+			}
+			then = Reply{Verdict: Unsent, Err: err}
 		}
 		if then.Verdict == Unsent {
 			// The request before has left, though it was answered.
@@ -150,13 +154,18 @@ func (s *httpSender) setKey(header http.Header, key string) {
 // read makes a reply of an answer. What it means is decided before the body is read.
 func (s *httpSender) read(ctx context.Context, res *http.Response) Reply {
 	defer res.Body.Close()
+	if res.StatusCode < http.StatusOK {
+		// What follows is another protocol's, and may never end.
+		return Reply{Verdict: Again, Err: fmt.Errorf("status %d, which is no answer", res.StatusCode)}
+	}
 	var r Reply
 	r.Verdict, r.BeforeKey = decide(res.StatusCode, res.Header)
+	r.AtWork = atWork(res.StatusCode, res.Header)
 	r.Replayed = mark(res.Header) == markReplayed
 	if r.Verdict == Again {
 		r.RetryAfter = retryAfter(res.Header, s.cfg.Now())
 	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, s.cfg.MaxAnswer+1))
+	body, long, err := readUpTo(res.Body, s.cfg.MaxAnswer)
 	if err != nil {
 		if r.Verdict != Unclear {
 			r.Verdict = Again // the next answer brings it
@@ -165,7 +174,7 @@ func (s *httpSender) read(ctx context.Context, res *http.Response) Reply {
 		return r
 	}
 	r.Answer = &Answer{Status: res.StatusCode, Header: res.Header, Body: body}
-	if int64(len(body)) > s.cfg.MaxAnswer {
+	if long {
 		r.Answer.Body = nil
 		if r.Verdict != Again {
 			r.Verdict = Unclear
@@ -181,6 +190,13 @@ func (s *httpSender) read(ctx context.Context, res *http.Response) Reply {
 		r.Err = fmt.Errorf("status %d", res.StatusCode)
 	}
 	return r
+}
+
+// readUpTo reads all, and says whether that is more than a limit.
+func readUpTo(r io.Reader, limit int64) (all []byte, long bool, err error) {
+	limit = min(limit, math.MaxInt64-1)
+	all, err = io.ReadAll(io.LimitReader(r, limit+1))
+	return all, int64(len(all)) > limit, err
 }
 
 // reference is the server's name for the operation, where its answer is a problem that

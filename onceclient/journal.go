@@ -3,6 +3,8 @@ package onceclient
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -37,6 +39,16 @@ type Entry struct {
 	Note string
 	// EndedAt is when the entry got its present State, if that is not Open.
 	EndedAt time.Time
+}
+
+// sound refuses an entry that a journal cannot have been given here: whoever went on with
+// it would send it without its key, or take a state that it does not know for a proof.
+func sound(e Entry, intent string) error {
+	known := slices.Contains([]State{Open, Answered, Refused, NotSent}, e.State)
+	if e.Intent == intent && e.Key != "" && !e.CreatedAt.IsZero() && known && (e.State != Answered || e.Answer != nil) {
+		return nil
+	}
+	return fmt.Errorf("the entry of %q is none that this program has written: it is of %q, is %q, and has a key: %t", intent, e.Intent, e.State, e.Key != "")
 }
 
 // State is where an operation stands in the journal.

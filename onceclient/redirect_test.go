@@ -146,6 +146,27 @@ func TestRedirectToNowhere(t *testing.T) {
 	s.wantOneKey(t, out.Key, 2)
 }
 
+// A redirect for which there are no credentials is tried again.
+func TestRedirectWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			redirect(w, 307, "/moved")
+		}
+	})
+	cfg := quick(memjournal.New())
+	asked := 0
+	cfg.Authorize = func(context.Context, *http.Request, bool) error {
+		if asked++; asked == 2 {
+			return errLost
+		}
+		return nil
+	}
+	out, err := newClient(t, cfg).Do(t.Context(), charge("order-1", s.URL+"/"))
+	wantKind(t, err, "answered")
+	s.wantOneKey(t, out.Key, 3)
+}
+
 // After an attempt that may have been carried out, a redirect that is not followed
 // proves nothing of it.
 func TestRedirectRefusedAfterLoss(t *testing.T) {

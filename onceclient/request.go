@@ -62,7 +62,9 @@ func (c *Client) operation(req Request) (operation, error) {
 		return operation{}, configError(op, "URL is empty; set it to where the request goes")
 	}
 	o := operation{secrets: c.takeSecrets(header), entry: Entry{
-		Intent: req.Intent, Key: key, Method: req.Method, Target: target, Header: header, Body: req.Body,
+		Intent: req.Intent, Key: key, Method: req.Method, Target: target, Header: header,
+		// The caller may use its buffer again while an abandoned attempt still reads.
+		Body:      bytes.Clone(req.Body),
 		CreatedAt: c.cfg.Now(), State: Open,
 	}}
 	return o, nil
@@ -221,13 +223,17 @@ func (c Config) sendable(e Entry) time.Duration {
 	return e.CreatedAt.Add(c.Retention / 10 * 9).Sub(c.Now())
 }
 
-// late is not nil when an entry may not be sent any more.
+// late is not nil when an entry may not be sent any more. An entry from the future shows
+// that a clock was set back: by more than the margin, and its age is not known.
 func (c Config) late(e Entry) error {
-	if c.sendable(e) > 0 {
+	late := &onlyonce.Error{Code: CodeRetentionOver, Op: "send " + e.Method}
+	switch {
+	case e.CreatedAt.Sub(c.Now()) > c.Retention/10:
+		late.Hint = "the entry is from the future, so that nobody knows how old it is, and the server may have forgotten the key: set the clocks of the machines that share the journal, and look up what became of it"
+	case c.sendable(e) <= 0:
+		late.Hint = "the server may have forgotten the key, and would take this for a new operation: look up what became of it, or set Config.Retention to what the server publishes"
+	default:
 		return nil
 	}
-	return &onlyonce.Error{
-		Code: CodeRetentionOver, Op: "send " + e.Method,
-		Hint: "the server may have forgotten the key, and would take this for a new operation: look up what became of it, or set Config.Retention to what the server publishes",
-	}
+	return late
 }

@@ -61,6 +61,9 @@ func (c *Client) resume(ctx context.Context, intent string) (out Outcome, did bo
 		return Outcome{}, false, fmt.Errorf("lock operation %q: %w", intent, err)
 	}
 	defer unlock(lock)
+	if err := sound(entry, intent); err != nil {
+		return Outcome{}, false, fmt.Errorf("lock operation %q: %w", intent, journalError("read entry", err))
+	}
 	if entry.State != Open {
 		return Outcome{}, false, nil
 	}

@@ -33,6 +33,8 @@ type run struct {
 	maySent bool
 	// ended is the state that the entry had before: NotSent and Refused are proofs.
 	ended State
+	// unsure: the journal may say Open, though its entry was not seen to be saved so.
+	unsure bool
 	// last is the last attempt's reply.
 	last Reply
 	// ticket is of the attempt that is made now.
@@ -43,9 +45,15 @@ func newRun(c *Client, lock Lock, entry Entry) *run {
 	return &run{c: c, lock: lock, entry: entry, ended: entry.State}
 }
 
-// do makes attempts until one is the end of it, or no other may be made.
+// do makes attempts until one is the end of it, or no other may be made. Where what the
+// caller has given panics, nobody is told that it has ended.
 func (r *run) do(ctx context.Context) (out Outcome, err error) {
-	defer func() { r.observe(ctx, Event{Kind: EventEnded, Status: statusOf(out.Answer), Err: err}) }()
+	out, err = r.work(ctx)
+	r.observe(ctx, Event{Kind: EventEnded, Status: statusOf(out.Answer), Err: err})
+	return out, err
+}
+
+func (r *run) work(ctx context.Context) (Outcome, error) {
 	r.maySent = r.ended == Open && !r.fresh
 	for n := 0; ; n++ {
 		if err := r.ready(ctx, n); err != nil {
@@ -53,13 +61,13 @@ func (r *run) do(ctx context.Context) (out Outcome, err error) {
 		}
 		reply := r.attempt(ctx)
 		switch reply.Verdict {
-		case Done:
-			return r.end(ctx, Answered)
-		case Denied:
+		case Done, Denied:
 			if !reply.BeforeKey || !r.maySent {
-				return r.end(ctx, Refused)
+				return r.end(ctx, map[Verdict]State{Done: Answered, Denied: Refused}[reply.Verdict])
 			}
-			return r.giveUp(ctx, fmt.Errorf("status %d: %w", reply.Answer.Status, errProvesNothing))
+			if reply.Verdict == Done || !reply.AtWork {
+				return r.giveUp(ctx, fmt.Errorf("status %d: %w", reply.Answer.Status, errProvesNothing))
+			}
 		case Unclear:
 			r.maySent = true
 			return r.giveUp(ctx, errNoRetry)
@@ -74,7 +82,7 @@ func (r *run) do(ctx context.Context) (out Outcome, err error) {
 }
 
 var (
-	errProvesNothing = errors.New("the refusal may be of somebody who never looked at the key, and an attempt before it may have been carried out")
+	errProvesNothing = errors.New("it may be of somebody who never looked at the key, and an attempt before it may have been carried out")
 	errNoRetry       = errors.New("the server wants no retry, and does not say what happened")
 )
 
@@ -98,6 +106,7 @@ func (r *run) ready(ctx context.Context, n int) error {
 			next.Answer, next.Note = cmp.Or(journaled(r.last.Answer), next.Answer), note(r.last.Err)
 		}
 		if err := r.lock.Save(ctx, next); err != nil {
+			r.unsure = true
 			return &onlyonce.Error{
 				Code: CodeJournal, Op: "record attempt", Err: err,
 				Hint: "the attempt was not made; when the journal works again, do the same intent again",
@@ -133,13 +142,12 @@ func (r *run) attempt(ctx context.Context) Reply {
 	actx, cancel := context.WithTimeoutCause(ctx, limit, errAttemptTimeout)
 	defer cancel()
 	sent := r.entry
-	if len(r.secrets) > 0 {
-		sent.Header = maps.Clone(sent.Header)
-		if sent.Header == nil {
-			sent.Header = map[string][]string{}
-		}
-		maps.Copy(sent.Header, r.secrets)
+	// A sender may change the header that it gets.
+	sent.Header = http.Header(r.entry.Header).Clone()
+	if sent.Header == nil {
+		sent.Header = map[string][]string{}
 	}
+	maps.Copy(sent.Header, http.Header(r.secrets).Clone())
 	r.last = r.c.sender.Send(actx, sent)
 	if r.last.Verdict == Done || r.last.Verdict == Denied {
 		if r.last.Answer == nil {
@@ -223,7 +231,7 @@ func (r *run) giveUp(ctx context.Context, why error) (Outcome, error) {
 // nothingLeft records that this call has sent nothing, and nobody before that was not
 // refused.
 func (r *run) nothingLeft(ctx context.Context, err error) (Outcome, error) {
-	stands := r.ended != Open && r.entry.State == r.ended
+	stands := r.ended != Open && r.entry.State == r.ended && !r.unsure
 	r.entry.State, r.entry.Note = NotSent, note(err)
 	if r.ended == Refused {
 		r.entry.State = Refused

@@ -3,6 +3,7 @@ package onceclient_test
 import (
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -135,18 +136,19 @@ func (f failure) run(t *testing.T, s *server, want end, body string) {
 // have been carried out, proves nothing of that; one by the operation does.
 func TestRefusalAfterLoss(t *testing.T) {
 	t.Parallel()
-	unknown := []int{400, 401, 403, 404, 405, 406, 407, 411, 413, 414, 415, 417, 421, 426, 428, 431, 451}
-	refused := []int{402, 409, 410, 422}
+	unknown := []int{300, 301, 302, 303, 304, 305, 400, 401, 403, 404, 405, 406, 407, 409, 410, 411, 413, 414, 415, 417, 421, 426, 428, 431, 451}
+	refused := []int{402, 422}
 	for _, marked := range []string{"", "refused", "executed", "replayed"} {
 		for _, status := range append(append([]int{}, unknown...), refused...) {
-			want := "refused"
-			for _, s := range unknown {
-				if s == status && (marked == "" || marked == "refused") {
-					want = "unknown"
-				}
+			want, requests := "refused", 2
+			switch looked := marked == "executed" || marked == "replayed"; {
+			case !looked && slices.Contains(unknown, status), status == 422 && marked == "refused":
+				want = "unknown"
+			case status < 400:
+				want = "answered"
 			}
-			if marked == "refused" && (status == 409 || status == 410) {
-				continue // in progress, and forgotten
+			if status == 409 && want == "unknown" {
+				requests = 12 // it may be in progress
 			}
 			t.Run(strconv.Itoa(status)+" "+marked, func(t *testing.T) {
 				t.Parallel()
@@ -163,8 +165,8 @@ func TestRefusalAfterLoss(t *testing.T) {
 				j := memjournal.New()
 				out, err := newClient(t, quick(j)).Do(t.Context(), charge("order-1", s.URL))
 				wantKind(t, err, want)
-				s.wantOneKey(t, out.Key, 2)
-				state := map[string]onceclient.State{"unknown": onceclient.Open, "refused": onceclient.Refused}[want]
+				s.wantOneKey(t, out.Key, requests)
+				state := map[string]onceclient.State{"unknown": onceclient.Open, "refused": onceclient.Refused, "answered": onceclient.Answered}[want]
 				wantState(t, j, "order-1", state)
 			})
 		}

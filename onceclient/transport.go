@@ -2,6 +2,7 @@ package onceclient
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,8 @@ import (
 // of 307 and 308 are followed within, so that http.Client repeats nothing by itself.
 // Leave http.Client.Timeout unset: when it fires, http.Client makes a text of the error,
 // and its type is lost. A context's deadline and Config.Timeout do not.
-// The request's body is read whole, up to Config.MaxRequest.
+// The request's body is read whole, up to Config.MaxRequest, before anything is sent; one
+// that is shorter than its ContentLength is refused. Trailers are not sent.
 func (c *Client) Transport() http.RoundTripper { return transport{c} }
 
 type transport struct{ c *Client }
@@ -74,22 +76,60 @@ func (t transport) keyed(req *http.Request) bool {
 }
 
 func (t transport) body(req *http.Request) ([]byte, error) {
-	if req.Body == nil {
+	if req.Body == nil || req.Body == http.NoBody {
+		if req.ContentLength > 0 {
+			return nil, cutOff(req, 0)
+		}
 		return nil, nil
 	}
-	defer req.Body.Close()
 	limit := t.c.cfg.MaxRequest
-	body, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("read body of request: %w", err)
-	}
-	if int64(len(body)) > limit {
+	body, long, err := readWithin(req.Context(), req.Body, limit)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read body of request, of which nothing was sent: %w", err)
+	case long:
 		return nil, &onlyonce.Error{
 			Code: onlyonce.CodeBodyTooLarge, Op: "read body of request",
 			Hint: fmt.Sprintf("it has more than %d bytes, and nothing was sent; raise Config.MaxRequest", limit),
 		}
+	case req.ContentLength > 0 && req.ContentLength != int64(len(body)):
+		return nil, cutOff(req, len(body))
+	default:
+		return body, nil
 	}
-	return body, nil
+}
+
+// cutOff is the error of a body that is not what its request says: a part of an operation
+// is another operation.
+func cutOff(req *http.Request, length int) error {
+	return &onlyonce.Error{
+		Code: onlyonce.CodeInvalidRequest, Op: "read body of request",
+		Hint: fmt.Sprintf("it has %d bytes, its ContentLength is %d, and nothing was sent; find out what has cut it off", length, req.ContentLength),
+	}
+}
+
+// readWithin reads and closes a body, but waits for it no longer than ctx. One that does
+// not end even when it is closed keeps its goroutine, as it does with net/http.
+func readWithin(ctx context.Context, body io.ReadCloser, limit int64) (all []byte, long bool, err error) {
+	type result struct {
+		all  []byte
+		long bool
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		defer body.Close()
+		var r result
+		r.all, r.long, r.err = readUpTo(body, limit)
+		got <- r
+	}()
+	select {
+	case r := <-got:
+		return r.all, r.long, r.err
+	case <-ctx.Done():
+		go body.Close() // it may wait for the reader
+		return nil, false, context.Cause(ctx)
+	}
 }
 
 // response is an answer as http.Client wants it.

@@ -251,3 +251,52 @@ func TestTransportBody(t *testing.T) {
 		t.Errorf("there are %d operations", j.calls["begin"])
 	}
 }
+
+// L1: a body that ends before it should is a part of another operation, and one that never
+// ends is waited for no longer than the caller waits: nothing is sent of either.
+func TestTransportBodyLies(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(int, http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	rt := newClient(t, quick(memjournal.New())).Transport()
+	for _, body := range []io.Reader{strings.NewReader("123"), strings.NewReader("12345"), http.NoBody} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL, io.NopCloser(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body == http.NoBody {
+			req.Body = http.NoBody
+		}
+		req.ContentLength = 4
+		res, err := rt.RoundTrip(req)
+		if err == nil {
+			res.Body.Close()
+		}
+		wantKind(t, err, string(onlyonce.CodeInvalidRequest))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	req, err := http.NewRequestWithContext(ctx, "POST", s.URL, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		_, _ = io.WriteString(write, "123")
+		cancel()
+		var err error
+		for err == nil {
+			_, err = io.WriteString(write, "4")
+		}
+		written <- err
+	}()
+	res, err := rt.RoundTrip(req)
+	if err == nil {
+		res.Body.Close()
+	}
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "nothing was sent") {
+		t.Errorf("%v", err)
+	}
+	if err := <-written; !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the body was not closed: %v", err)
+	}
+}

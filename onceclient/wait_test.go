@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -161,6 +162,28 @@ func TestRetention(t *testing.T) {
 				wantKind(t, err, "answered")
 			})
 		})
+	}
+}
+
+// L4: an entry from the future shows that a clock was set back: its age is not known, and
+// beyond the margin nothing is sent.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	for back, sends := range map[time.Duration]int{time.Hour: 1, 3 * time.Hour: 0, 48 * time.Hour: 0} {
+		j := memjournal.New()
+		now := time.Now()
+		cfg := quick(j)
+		cfg.Sender, cfg.Attempts, cfg.Now = replies(lost()), 1, func() time.Time { return now }
+		_, _ = newClient(t, cfg).Do(t.Context(), charge("order-1", "somewhere"))
+		now = now.Add(-back)
+		s := replies(done(201))
+		cfg.Sender = s
+		_, err := newClient(t, cfg).Do(t.Context(), charge("order-1", "somewhere"))
+		s.want(t, sends)
+		wantKind(t, err, map[int]string{0: "unknown", 1: "answered"}[sends])
+		if sends == 0 && !errors.Is(err, &onlyonce.Error{Code: onceclient.CodeRetentionOver}) {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
@@ -322,4 +345,37 @@ func TestBudgetIsNotWaitedForInVain(t *testing.T) {
 			t.Errorf("%v after %d requests and %v", ends, len(o.asked), took)
 		}
 	})
+}
+
+// B103: a server that marks nothing says 409 while the attempt before is at work, and the
+// answer when that has ended. Without an attempt before, 409 is the answer.
+func TestUnmarkedConflict(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		first, no bool
+		kind      string
+		requests  int
+	}{
+		"at work":               {true, false, "answered", 4},
+		"at work, and no retry": {true, true, "unknown", 2},
+		"its own":               {false, false, "refused", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+				switch {
+				case n == 0 && tt.first:
+					drop(w)
+				case n < 3:
+					if tt.no {
+						w.Header().Set("X-Should-Retry", "false")
+					}
+					w.WriteHeader(http.StatusConflict)
+				}
+			})
+			out, err := newClient(t, quick(memjournal.New())).Do(t.Context(), charge("order-1", s.URL))
+			wantKind(t, err, tt.kind)
+			s.wantOneKey(t, out.Key, tt.requests)
+		})
+	}
 }

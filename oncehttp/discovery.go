@@ -111,17 +111,3 @@ func isoDuration(d time.Duration) string {
 	}
 	return b.String()
 }
-
-// String is the mode's name.
-func (m KeyMode) String() string {
-	switch m {
-	case Required:
-		return "required"
-	case Optional:
-		return "optional"
-	case Off:
-		return "off"
-	default:
-		return fmt.Sprintf("KeyMode(%d)", uint8(m))
-	}
-}

@@ -24,6 +24,20 @@ const (
 	Off
 )
 
+// String is the mode's name.
+func (m KeyMode) String() string {
+	switch m {
+	case Required:
+		return "required"
+	case Optional:
+		return "optional"
+	case Off:
+		return "off"
+	default:
+		return fmt.Sprintf("KeyMode(%d)", uint8(m))
+	}
+}
+
 // Defaults and limits of a Route, in bytes.
 const (
 	DefaultMaxBody   = 1 << 20

@@ -107,6 +107,9 @@ func (m *model) claim(t *rapid.T) {
 	req.Fingerprint = fingerprintOf(rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(t, "request"))
 	req.Abandon = rapid.SampledFrom([]onlyonce.Abandon{onlyonce.AbandonHold, onlyonce.AbandonRerun, onlyonce.AbandonResume}).Draw(t, "abandon")
 	req.Resolve = rapid.Bool().Draw(t, "resolve")
+	if seen := m.owners[req.Key.Value]; len(seen) > 0 && rapid.Bool().Draw(t, "one doubt") {
+		req.Doubt = rapid.SampledFrom(seen).Draw(t, "doubt").Fence
+	}
 	if m.common.Resources {
 		req.Resource = rapid.SampledFrom([]string{"", "r", "r", "q"}).Draw(t, "resource")
 	}

@@ -71,6 +71,7 @@ func Run(t *testing.T, backend Backend) {
 	t.Helper()
 	var rules []rule
 	rules = append(rules, claimRules()...)
+	rules = append(rules, doubtRules()...)
 	rules = append(rules, watchRules()...)
 	rules = append(rules, ownerRules()...)
 	rules = append(rules, expiryRules()...)
@@ -78,6 +79,7 @@ func Run(t *testing.T, backend Backend) {
 	rules = append(rules, stepRules()...)
 	rules = append(rules, resourceRules()...)
 	rules = append(rules, recoveryRules()...)
+	rules = append(rules, heldRules()...)
 	rules = append(rules, optionalRules()...)
 	ran := newReport(t, "contract")
 	for _, r := range rules {

@@ -74,6 +74,7 @@ func TestRunRefuses(t *testing.T) {
 		"pattern":   {kgo.ConsumeRegex(), "ConsumeRegex"},
 		"start":     {kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()), "ConsumeStartOffset"},
 		"reset":     {kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), "ConsumeResetOffset"},
+		"near end":  {kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd().Relative(-3)), "ConsumeStartOffset"},
 		"rebalance": {kgo.RebalanceTimeout(10 * time.Second), "Drain"},
 	} {
 		t.Run(name, func(t *testing.T) {

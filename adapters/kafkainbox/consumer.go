@@ -27,6 +27,7 @@ func New(cfg Config) (*Consumer, error) {
 // that ignores its context holds up Run, but not the group.
 func (c *Consumer) Run(ctx context.Context) error {
 	s := newSession(ctx, c.cfg)
+	defer s.cut()
 	client, err := kgo.NewClient(s.options()...)
 	if err != nil {
 		return configError("Options: %v", err)
@@ -45,7 +46,7 @@ func (s *session) options() []kgo.Opt {
 	options = append(options, s.cfg.Options...)
 	return append(options,
 		// The client outlives the context of Run, to commit and to leave.
-		kgo.WithContext(s.ctx),
+		kgo.WithContext(s.line),
 		kgo.ConsumerGroup(s.cfg.Group),
 		kgo.ConsumeTopics(s.cfg.Topics...),
 		kgo.DisableAutoCommit(),

@@ -16,6 +16,9 @@ const (
 	abandonAfter = time.Second
 	// commitTimeout bounds one commit of offsets.
 	commitTimeout = 5 * time.Second
+	// leaveTimeout bounds the last commit and leaving the group. A broker that is silent would
+	// hold up the end of Run for minutes.
+	leaveTimeout = 2 * commitTimeout
 )
 
 // place is a partition of a topic.
@@ -27,8 +30,10 @@ type place struct {
 // session is one member of the group, from joining to leaving.
 type session struct {
 	cfg Config
-	// run is Run's context; ctx outlives it: it has its values and is never cancelled.
-	run, ctx context.Context
+	// run is Run's context; ctx outlives it: it has its values and is never cancelled. line is
+	// the client's, which cut cancels.
+	run, ctx, line context.Context
+	cut            context.CancelFunc
 	// slots bounds the records that are handled at once.
 	slots chan struct{}
 	// acked tells the committer that there is something to commit.
@@ -47,11 +52,13 @@ type session struct {
 }
 
 func newSession(ctx context.Context, cfg Config) *session {
-	return &session{
+	s := &session{
 		cfg: cfg, run: ctx, ctx: context.WithoutCancel(ctx),
 		slots: make(chan struct{}, cfg.Concurrency), acked: make(chan struct{}, 1),
 		partitions: map[place]*partition{}, abandoned: map[place]<-chan struct{}{},
 	}
+	s.line, s.cut = context.WithCancel(s.ctx)
+	return s
 }
 
 // consume polls until Run's context is done and leaves the group.
@@ -62,10 +69,12 @@ func (s *session) consume(client *kgo.Client) {
 		s.queue(client, client.PollFetches(s.run))
 		client.AllowRebalance()
 	}
+	s.give(s.all(), s.cfg.Drain)
 	// Leaving gives up every partition, by the same callback as a rebalance.
+	silent := time.AfterFunc(leaveTimeout, s.cut)
+	defer silent.Stop()
 	client.Close()
 	close(left)
-	s.give(s.all(), 0)
 	s.workers.Wait()
 }
 

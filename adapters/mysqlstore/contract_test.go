@@ -176,6 +176,20 @@ func TestContractTx(t *testing.T) {
 	}
 }
 
+// C2, C9, B103: a storm of duplicates costs a read now and then, and no connection.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	for _, c := range settings() {
+		if c.name != "plain" && c.name != "serializable" && c.name != "pool_of_one" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.RunWaiting(t, c.ground(t).txBackend(), 100)
+		})
+	}
+}
+
 func (g *ground) txBackend() storetest.TxBackend[*sql.Tx] {
 	db := func(in storetest.Instance) *sql.DB { return in.Store.(*mysqlstore.Store).DB() }
 	return storetest.TxBackend[*sql.Tx]{

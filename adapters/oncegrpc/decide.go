@@ -101,7 +101,7 @@ func decide(st *status.Status, w word) (v onceclient.Verdict, beforeKey bool) {
 	case said:
 		return final(code, ran)
 	case denied:
-		return onceclient.Denied, !ran && code != codes.AlreadyExists
+		return onceclient.Denied, !ran
 	default:
 		return onceclient.Again, false
 	}
@@ -111,13 +111,11 @@ func decide(st *status.Status, w word) (v onceclient.Verdict, beforeKey bool) {
 func final(code codes.Code, ran bool) (v onceclient.Verdict, beforeKey bool) {
 	switch {
 	case denies(code):
-		return onceclient.Denied, !ran && code != codes.AlreadyExists
+		return onceclient.Denied, !ran
 	case ran:
 		return onceclient.Done, false // it is the operation's own answer, and stays it
-	case code == codes.ResourceExhausted:
-		return onceclient.Denied, true
-	case code == codes.Aborted:
-		return onceclient.Denied, false
+	case code == codes.ResourceExhausted, code == codes.Aborted:
+		return onceclient.Denied, true // for others, or for an attempt that is at work
 	default:
 		return onceclient.Unclear, false
 	}

@@ -49,9 +49,9 @@ type Sender struct {
 //	Denied   InvalidArgument, NotFound, AlreadyExists, PermissionDenied,
 //	         FailedPrecondition, OutOfRange, Unimplemented, Unauthenticated
 //
-// A denial proves nothing of earlier attempts (Reply.BeforeKey) when it may be of
-// somebody who never looked at the key: all of these but AlreadyExists, unless the
-// server says by idempotency-status: executed or replayed that it did.
+// A denial proves nothing of earlier attempts (Reply.BeforeKey), for it may be of somebody
+// who never looked at the key, and what exists already may be of such an attempt, unless
+// the server says by idempotency-status: executed or replayed that it did look.
 //
 // The server's word on retrying wins over the code: x-should-retry (or
 // stripe-should-retry) true or false, and a grpc-retry-pushback-ms that is no time, which

@@ -232,6 +232,21 @@ func TestContractTx(t *testing.T) {
 	}
 }
 
+// C2, C9, B103: a storm of duplicates costs a read now and then, and no connection.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	for _, c := range settings() {
+		waiters, ok := map[string]int{"plain": 1000, "serializable": 100, "pool_of_one": 100}[c.name]
+		if !ok {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.RunWaiting(t, c.ground(t).txBackend(), waiters)
+		})
+	}
+}
+
 // txBackend finds the table of business data by the name of the connection.
 func (g *ground) txBackend() storetest.TxBackend[pgx.Tx] {
 	table := func(c *pgx.Conn) string {

@@ -32,7 +32,17 @@ func TestHistory(t *testing.T) {
 }
 
 func TestTx(t *testing.T) {
-	storetest.RunTx(t, storetest.TxBackend[*sql.Tx]{
+	storetest.RunTx(t, txBackend())
+}
+
+// C2, B103
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	storetest.RunWaiting(t, txBackend(), 200)
+}
+
+func txBackend() storetest.TxBackend[*sql.Tx] {
+	return storetest.TxBackend[*sql.Tx]{
 		Open: func(t *testing.T, now func() time.Time) storetest.Instance {
 			t.Helper()
 			in := twoHandles(t, now)
@@ -55,7 +65,7 @@ func TestTx(t *testing.T) {
 			}
 			return tx.Commit()
 		},
-	})
+	}
 }
 
 // write adds a name to the business data.

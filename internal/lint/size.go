@@ -129,9 +129,19 @@ func over(sizes []Size, limit int) []Fault {
 	return faults
 }
 
-// prescribed tells whether an interface of somebody else's fixes a method's parameters.
+// prescribed tells whether grpc.ClientConnInterface fixes a method's parameters: its
+// Invoke, which ends with call options.
 func prescribed(fn *ast.FuncDecl) bool {
-	return fn.Recv != nil && fn.Name.Name == "Invoke" // grpc.ClientConnInterface
+	params := fn.Type.Params.List
+	if fn.Recv == nil || fn.Name.Name != "Invoke" || len(params) == 0 {
+		return false
+	}
+	rest, ok := params[len(params)-1].Type.(*ast.Ellipsis)
+	if !ok {
+		return false
+	}
+	option, ok := rest.Elt.(*ast.SelectorExpr)
+	return ok && option.Sel.Name == "CallOption"
 }
 
 // CheckParameters keeps parameter lists short; the context counts, the receiver

@@ -77,9 +77,10 @@ func TestCheckParameters(t *testing.T) {
 		"a.go":      "package a\nfunc four(a, b, c, d int) {}\nfunc five(a, b, c int, d string, e ...int) {}\n",
 		"a_test.go": "package a\nfunc six(a, b, c, d, e, f int) {}\n",
 		"b.go":      "package a\nfunc (r T) method(a, b, c, d int) {}\n",
-		"c.go":      "package a\nfunc (r T) Invoke(a, b, c, d int, e ...int) {}\n",
+		"c.go":      "package a\nfunc (r T) Invoke(a, b, c, d int, e ...grpc.CallOption) {}\n",
+		"d.go":      "package a\nfunc (r T) Invoke(a, b, c, d int, e ...int) {}\n",
 	})
-	wantFaults(t, CheckParameters(tree), "a.go:3: five has 5 parameters")
+	wantFaults(t, CheckParameters(tree), "a.go:3: five has 5 parameters", "d.go:2: Invoke has 5 parameters")
 }
 
 func TestCheckTestShare(t *testing.T) {

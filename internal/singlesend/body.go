@@ -24,6 +24,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	if closed {
 		return 0, b.guard.rules.Reread()
 	}
+	b.guard.reading()
 	err = io.EOF
 	if b.source != nil {
 		n, err = b.source.Read(p)

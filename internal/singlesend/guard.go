@@ -8,7 +8,8 @@
 // therefore leaves as a chunked one of no length. What obtains a second connection
 // after its header may have left is stopped.
 //
-// That nothing was sent is proved by one thing only: no connection was obtained.
+// That nothing was sent is proved by one thing only: no connection was obtained. A body
+// that somebody has asked for all the same went another way, of which nothing is known.
 package singlesend
 
 import (
@@ -52,6 +53,8 @@ type Guard struct {
 	conn       net.Conn
 	// wrote: a whole header was handed over, and may have left.
 	wrote bool
+	// read: somebody has asked for the body.
+	read bool
 	// shared: the connection is one of HTTP/2, with the requests of others.
 	shared bool
 	// stopped is why nothing may leave any more.
@@ -137,6 +140,13 @@ func (g *Guard) check() error {
 	return g.stopped
 }
 
+// reading notes that somebody has the body, and may do with it what nobody is told.
+func (g *Guard) reading() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.read = true
+}
+
 func (g *Guard) stop(err error) {
 	if g.stopped != nil {
 		return
@@ -154,11 +164,11 @@ func (g *Guard) mayWrite() error {
 	return g.check()
 }
 
-// Unconnected tells whether it is proved that no connection was obtained.
+// Unconnected tells whether it is proved that no connection was obtained, by whomever.
 func (g *Guard) Unconnected() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.asked && !g.got
+	return g.asked && !g.got && !g.read
 }
 
 // Explain says why the round trip failed, if it was stopped.

@@ -137,6 +137,7 @@ func (p *amqpPublisher) Close() error {
 
 // dialAMQP connects, and ends the attempt with ctx.
 func dialAMQP(ctx context.Context, url string) (conn *amqp.Connection, socket net.Conn, err error) {
+	ended := func() bool { return true }
 	conn, err = amqp.DialConfig(url, amqp.Config{
 		Heartbeat: 10 * time.Second,
 		Locale:    "en_US",
@@ -146,10 +147,12 @@ func dialAMQP(ctx context.Context, url string) (conn *amqp.Connection, socket ne
 			if socket, err = dialer.DialContext(ctx, network, address); err != nil {
 				return nil, err
 			}
+			ended = context.AfterFunc(ctx, func() { _ = socket.Close() })
 			// The client lifts the deadline when the connection is open.
 			return socket, socket.SetDeadline(soon(amqpHandshake))
 		},
 	})
+	ended()
 	if err != nil && socket != nil {
 		_ = socket.Close()
 	}

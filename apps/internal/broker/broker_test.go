@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -252,4 +253,51 @@ func TestRestart(t *testing.T) {
 	}
 	until(t, p, msgs[50:])
 	r.wait(t, msgs)
+}
+
+// A broker that takes connections and says nothing holds nobody up for longer than he
+// waits.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"amqp", "nats", "kafka"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var accepting sync.WaitGroup
+			accepted := make(chan struct{}, 16)
+			accepting.Go(func() {
+				var held []net.Conn
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						for _, conn := range held {
+							_ = conn.Close()
+						}
+						return
+					}
+					held = append(held, conn)
+					select {
+					case accepted <- struct{}{}:
+					default:
+					}
+				}
+			})
+			t.Cleanup(func() { _ = listener.Close(); accepting.Wait() })
+			a := parse(t, scheme+"://"+listener.Addr().String())
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if err := publisher(t, a).Publish(ctx, messages(1)); err == nil {
+				t.Error("published to nobody")
+			}
+			for len(accepted) > 0 {
+				<-accepted
+			}
+			stop := consume(t, a, expecting(1))
+			<-accepted
+			stop()
+		})
+	}
 }
