@@ -59,7 +59,10 @@ type Op struct {
 	// then gets that answer, or the key when it was freed. However many wait, one of
 	// them looks. Default 0: it is refused at once.
 	Wait time.Duration
-	// MaxWait bounds what a request may ask for (Request.Wait). Default: Wait.
+	// MaxWait bounds what a request may ask for (Request.Wait). Default: Wait. Both
+	// have to be shorter than what servers and proxies in front allow an answer to take
+	// (http.Server.WriteTimeout), or who waits loses the connection. Engine.Drain ends
+	// waiting when a service shuts down.
 	MaxWait time.Duration
 	// Policy is the text of the fingerprint policy, for the Canonicalizer.
 	Policy []byte

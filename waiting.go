@@ -104,13 +104,11 @@ func (e *Engine) joinWaiting(ctx context.Context, c *claimant) *waitedKey {
 		w.keys[digest] = k
 		var looking context.Context
 		looking, k.stop = context.WithCancel(context.WithoutCancel(ctx)) // it looks for those who come later, too
-		e.pending.Add(1)                                                 // while the operation itself is counted: never from zero
-		go func() {
-			defer e.pending.Done()
+		e.pending.Go(func() {                                            // while the operation itself is counted: never from zero
 			if e.look(looking, k, c.req.Key, c.op.Lease) {
 				e.wake(c.req.Key)
 			}
-		}()
+		})
 	}
 	k.waiters++
 	return k

@@ -19,7 +19,7 @@ func TestWaitersOfFailingRunsAreNoHerd(t *testing.T) {
 	t.Parallel()
 	const many = 200
 	recovers := func(context.Context, onlyonce.Record) (onlyonce.Answer, error) {
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		return onlyonce.Answer{Outcome: onlyonce.Unknown}, nil
 	}
 	for name, tt := range map[string]struct {
@@ -106,9 +106,9 @@ func TestLoneWaiterOfAtomic(t *testing.T) {
 // under way ends.
 func TestDrainEndsWaiting(t *testing.T) {
 	t.Parallel()
-	for name, drain := range map[string]func(*world) error{
-		"drain": func(w *world) error { w.Drain(); w.Drain(); return nil },
-		"close": func(w *world) error { return w.Close(context.Background()) },
+	for name, drain := range map[string]func(context.Context, *world) error{
+		"drain": func(_ context.Context, w *world) error { w.Drain(); w.Drain(); return nil },
+		"close": func(ctx context.Context, w *world) error { return w.Close(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,7 +133,7 @@ func TestDrainEndsWaiting(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(time.Second)
 				closing := together(1, func() {
-					if err := drain(w); err != nil {
+					if err := drain(t.Context(), w); err != nil {
 						t.Error(err)
 					}
 				})

@@ -18,7 +18,7 @@ const DefaultHeader = "Idempotency-Key"
 // the effect unknown, and the intent that onlyonce.Call has recorded.
 type Transport struct {
 	// Base makes the round trips. It must be net/http's, or honour
-	// net/http/httptrace: of another, nothing is ever proved to be not sent, and a
+	// net/http/httptrace and read a body only to send it: of another, nothing is ever proved to be not sent, and a
 	// send deadline that passes on the way is noticed by reading the body alone.
 	// Nil: a transport of its own with the settings of net/http's default one.
 	Base http.RoundTripper

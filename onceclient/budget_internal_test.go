@@ -3,6 +3,7 @@ package onceclient
 import (
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,7 @@ func budgetOf(t *testing.T, cfg BudgetConfig) *Budget {
 // drain takes what there is.
 func drain(b *Budget) (taken []ticket) {
 	for {
-		t, ok := b.take()
+		t, ok := b.take("")
 		if !ok {
 			return taken
 		}
@@ -55,14 +56,14 @@ func TestBudget(t *testing.T) {
 		wantTaken(t, "of nothing, at once", drain(b), 2)
 		wantTaken(t, "of nothing, soon", drainFor(b, slotsInWindow/2), 8)
 		for range 150 {
-			b.first()
+			b.first("")
 		}
 		wantTaken(t, "of 150, 10 being taken", drainFor(b, 4), 5)
 		time.Sleep(10500 * time.Millisecond)
 		wantTaken(t, "after a window", drainFor(b, 10), 10)
 		time.Sleep(10500 * time.Millisecond)
 		for range 1000 {
-			b.first()
+			b.first("")
 		}
 		wantTaken(t, "of 1000, at once", drain(b), 10)
 		wantTaken(t, "of 1000, soon", drainFor(b, 10), 90)
@@ -102,11 +103,11 @@ func TestBudgetInEveryWindow(t *testing.T) {
 		for range 3000 {
 			m := moment{at: time.Since(start)}
 			for range rand.IntN(20) {
-				b.first()
+				b.first("")
 				m.first++
 			}
 			for range rand.IntN(5) {
-				if _, ok := b.take(); ok {
+				if _, ok := b.take(""); ok {
 					m.retries++
 				}
 			}
@@ -136,7 +137,7 @@ func TestBudgetOfMany(t *testing.T) {
 	for range 100 {
 		all.Go(func() {
 			for range 10 {
-				b.first()
+				b.first("")
 			}
 			got := len(drain(b))
 			mu.Lock()
@@ -185,9 +186,9 @@ func TestBudgetWithoutLimit(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []BudgetConfig{{Least: math.MaxInt}, {Share: math.Inf(1)}} {
 		b := budgetOf(t, cfg)
-		b.first()
+		b.first("")
 		for range 1000 {
-			if _, ok := b.take(); !ok {
+			if _, ok := b.take(""); !ok {
 				t.Fatalf("%+v: there is a limit", cfg)
 			}
 		}
@@ -199,6 +200,52 @@ func TestBudgetConfig(t *testing.T) {
 	for _, cfg := range []BudgetConfig{{Window: -1}, {Share: -1}, {Least: -1}, {Window: 1}} {
 		if _, err := NewBudget(cfg); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
 			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
+// Servers that nobody asks any more are forgotten, and the others are not.
+func TestBudgetOfManyServers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := budgetOf(t, BudgetConfig{Now: func() time.Time { return now }})
+	if drain(b); len(b.windows) != 1 {
+		t.Errorf("%d windows", len(b.windows))
+	}
+	for i := range 10000 {
+		now = now.Add(b.slot)
+		b.first(serverOf("https://" + strconv.Itoa(i) + ".example/charges"))
+		if i%3 == 0 {
+			if _, ok := b.take("busy"); !ok {
+				t.Fatalf("after %d the busy one has no retry", i)
+			}
+		}
+		if len(b.windows) > 200 {
+			t.Fatalf("%d windows are kept", len(b.windows))
+		}
+	}
+	old, _ := b.take("old")
+	for i := range 1000 {
+		now = now.Add(b.slot)
+		b.first(strconv.Itoa(i))
+	}
+	b.giveBack(old) // to nobody
+	if got := len(drain(b)); got != 2 {
+		t.Errorf("%d retries", got)
+	}
+}
+
+func TestServerOf(t *testing.T) {
+	t.Parallel()
+	for target, want := range map[string]string{
+		"https://acme.example/charges?a=b": "https://acme.example:443",
+		"http://acme.example:80":           "http://acme.example:80",
+		"/acme.Payments/Charge":            "",
+		"somewhere":                        "",
+		"http://[::1":                      "",
+	} {
+		if got := serverOf(target); got != want {
+			t.Errorf("%s: %q, want %q", target, got, want)
 		}
 	}
 }

@@ -16,8 +16,8 @@ type Config struct {
 	Journal Journal
 	// Sender makes the attempts. nil: over HTTP, as the fields below say.
 	Sender Sender
-	// Base makes HTTP round trips. It must be net/http's, or honour httptrace; else it
-	// is never proved that nothing was sent. nil: a transport of its own. Where the
+	// Base makes HTTP round trips. It must be net/http's, or honour httptrace and read
+	// a body only to send it; else it is never proved that nothing was sent. nil: a transport of its own. Where the
 	// request has no Accept-Encoding, net/http's asks for gzip and undoes it.
 	Base http.RoundTripper
 	// Authorize adds credentials to an attempt: what it sets in the request's header is
@@ -50,7 +50,7 @@ type Config struct {
 	// 0, is a random part of BackoffBase·2ⁿ, at most BackoffCap, on top of what the
 	// server asks for. Defaults 250 ms and 8 s (rule L3).
 	BackoffBase, BackoffCap time.Duration
-	// Budget is shared by all operations of the client, or of several; nil: one of
+	// Budget bounds the retries of all operations of the client, or of several; nil: one of
 	// its own with the defaults of NewBudget.
 	Budget *Budget
 	// Retention is for how long the server keeps its answers, as it publishes. Nothing

@@ -45,7 +45,7 @@
 // # Waiting
 //
 // Pauses are random, up to a limit that doubles (Config.BackoffBase), on top of what
-// Retry-After asks for. A [Budget] bounds the retries of all operations together.
+// Retry-After asks for. A [Budget] bounds the retries of all operations at a server together.
 // Nothing waits in vain: when the next attempt would come after Config.Timeout, or after
 // nine tenths of Config.Retention, the operation ends at once.
 //

@@ -1,6 +1,8 @@
 package onceclient_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -474,5 +476,72 @@ func TestHostAndKeyHeader(t *testing.T) {
 	a := s.got()[0]
 	if a.host != "acme.example" || a.header.Get("Paypal-Request-Id") != `"quoted; key"` || out.Key != `"quoted; key"` || a.header.Get("Idempotency-Key") != "" {
 		t.Errorf("%+v", a)
+	}
+}
+
+// L1: what is recorded is what was answered, also where a transport has undone gzip, or the
+// caller wants to do that; gzip that breaks off is no answer.
+func TestGzip(t *testing.T) {
+	t.Parallel()
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write([]byte("paid")); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	for accept, want := range map[string]string{"": "paid", "gzip": packed.String()} {
+		s := serve(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = w.Write(packed.Bytes()[:packed.Len()-10+10*min(n+len(accept), 1)])
+		})
+		j := memjournal.New()
+		c := newClient(t, quick(j))
+		r := charge("order-1", s.URL)
+		if accept != "" {
+			r.Header.Set("Accept-Encoding", accept)
+		}
+		for n := range 2 {
+			out, err := c.Do(t.Context(), r)
+			if err != nil || string(out.Answer.Body) != want || out.Recorded != (n == 1) || out.Answer.Header.Get("Content-Encoding") != accept {
+				t.Errorf("%q: %q, %v, %v", accept, out.Answer.Body, out.Answer.Header, err)
+			}
+		}
+		if requests := len(s.got()); requests != 2-len(accept)/4 {
+			t.Errorf("%q: %d requests", accept, requests)
+		}
+	}
+}
+
+// A server that answers before it has read the body, or asks for it by 100 Continue, or
+// does not, gets each attempt once.
+func TestExpectContinue(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answers []string
+		kind    string
+	}{
+		"early refusal":      {[]string{"HTTP/1.1 413 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"}, "refused"},
+		"expectation failed": {[]string{"HTTP/1.1 417 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"}, "refused"},
+		"asks and hangs up":  {[]string{"HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 413 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"}, "unknown"},
+		"busy, then done":    {[]string{"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", "HTTP/1.0 200 OK\r\n\r\npaid"}, "answered"},
+		"hangs up, done":     {[]string{"", "HTTP/1.0 200 OK\r\n\r\npaid"}, "answered"},
+	} {
+		for _, expect := range []string{"", "100-continue"} {
+			t.Run(name+" "+expect, func(t *testing.T) {
+				t.Parallel()
+				address, asked := connect(t, func(n int) string { return tt.answers[min(n, len(tt.answers)-1)] })
+				r := charge("order-1", "http://"+address)
+				r.Body = make([]byte, 1<<20)
+				if expect != "" {
+					r.Header.Set("Expect", expect)
+				}
+				out, err := newClient(t, quick(memjournal.New())).Do(t.Context(), r)
+				if expect != "" || kindOf(err) != "unknown" { // the reset may come before the answer
+					wantKind(t, err, tt.kind)
+				}
+				if out.Attempts != asked() {
+					t.Errorf("%d requests for %d attempts", asked(), out.Attempts)
+				}
+			})
+		}
 	}
 }

@@ -121,11 +121,12 @@ func (r *run) ready(ctx context.Context, n int) error {
 func (r *run) afford(ctx context.Context, n int) error {
 	r.ticket = nil
 	if n == 0 && !r.resumed {
-		r.c.budget.first()
+		r.c.budget.first(serverOf(r.entry.Target))
 		return nil
 	}
+	server := serverOf(r.entry.Target)
 	for try := 0; ; try++ {
-		if t, ok := r.c.budget.take(); ok {
+		if t, ok := r.c.budget.take(server); ok {
 			r.ticket = &t
 			return nil
 		}

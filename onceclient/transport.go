@@ -16,7 +16,8 @@ import (
 // has an intent ([WithIntent]) or a key in its header. Other requests pass as they are.
 //
 // The operation's intent is that of the request's context; without one it is made up,
-// and the errors say it. A refusal comes as a response, like any answer; the other
+// and the errors say it. Whoever tries again around this transport has to give an intent or
+// a key: else each try is another operation. A refusal comes as a response, like any answer; the other
 // errors of Do come as errors, which errors.As finds behind http.Client's. Redirects
 // of 307 and 308 are followed within, so that http.Client repeats nothing by itself.
 // Leave http.Client.Timeout unset: when it fires, http.Client makes a text of the error,
@@ -118,9 +119,9 @@ func readWithin(ctx context.Context, body io.ReadCloser, limit int64) (all []byt
 	}
 	got := make(chan result, 1)
 	go func() {
-		defer body.Close()
 		var r result
 		r.all, r.long, r.err = readUpTo(body, limit)
+		_ = body.Close() // it is read
 		got <- r
 	}()
 	select {

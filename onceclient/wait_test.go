@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -378,4 +379,42 @@ func TestUnmarkedConflict(t *testing.T) {
 			s.wantOneKey(t, out.Key, tt.requests)
 		})
 	}
+}
+
+// L3: operations to a server that is down use up no retries of those to another.
+func TestBudgetIsOfAServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const dead, alive = "https://dead.example/charges", "https://alive.example/charges"
+		var mu sync.Mutex
+		asked := map[string]int{}
+		s := &script{plan: func(_ context.Context, _ int, e onceclient.Entry) onceclient.Reply {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[e.Intent]++
+			if strings.HasPrefix(e.Target, dead) || asked[e.Intent] < 2 {
+				return lost()
+			}
+			return done(201)
+		}}
+		cfg := onceclient.Config{Journal: memjournal.New(), Sender: s}
+		c := newClient(t, cfg)
+		var all sync.WaitGroup
+		for i := range 500 {
+			all.Go(func() {
+				_, err := c.Do(t.Context(), charge("dead-"+strconv.Itoa(i), dead))
+				wantKind(t, err, "unknown")
+			})
+		}
+		time.Sleep(11 * time.Second)
+		start := time.Now()
+		for i := range 20 {
+			_, err := c.Do(t.Context(), charge("alive-"+strconv.Itoa(i), alive))
+			wantKind(t, err, "answered")
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("20 operations took %v", took)
+		}
+		all.Wait()
+	})
 }

@@ -30,6 +30,9 @@ func TestPreferWait(t *testing.T) {
 		"no value":               {time.Minute, []string{"wait"}, false},
 		"more than there is":     {time.Minute, []string{"wait=99999999999999999999"}, false},
 		"another preference":     {time.Minute, []string{"waits=30"}, false},
+		"in a quoted string":     {time.Minute, []string{`note="a, wait=30", note="b; \", wait=30"`}, false},
+		"behind quoted strings":  {time.Minute, []string{`note="a, wait=0; b", x="\"", wait=30`}, true},
+		"quotes that do not end": {time.Minute, []string{`wait="30`, "wait=30"}, false},
 		"not allowed to anybody": {0, []string{"wait=30"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +58,9 @@ func TestPreferWait(t *testing.T) {
 			if tt.waits {
 				select {
 				case got := <-second:
-					t.Errorf("did not wait: %d %s", got.status, got.body)
+					close(leave)
+					<-first
+					t.Fatalf("did not wait: %d %s", got.status, got.body)
 				case <-looked:
 				}
 				close(leave)

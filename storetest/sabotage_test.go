@@ -104,6 +104,20 @@ func sabotages() map[string]struct {
 				return s.Claim(ctx, req)
 			},
 		}},
+		"resolves whatever doubt there is": {"C1_only_the_doubt_that_was_seen_is_resolved", sabotaged{
+			claim: func(s *memstore.Store, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
+				req.Doubt = 0
+				return s.Claim(ctx, req)
+			},
+		}},
+		"keeps what a life begins with only": {"D6_a_resumed_life_takes_what_is_to_be_kept", sabotaged{
+			claim: func(s *memstore.Store, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
+				if _, found, _ := s.Get(ctx, req.Key); found {
+					req.Keep = nil
+				}
+				return s.Claim(ctx, req)
+			},
+		}},
 		"runs finished steps again": {"C7_what_steps_have_done_is_continued_by_steps_only", sabotaged{
 			claim: func(s *memstore.Store, req onlyonce.ClaimRequest) (onlyonce.Claim, error) {
 				if rec, found, _ := s.Get(ctx, req.Key); found && rec.State == onlyonce.FailedRetryable {

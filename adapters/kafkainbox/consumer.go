@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 )
 
 // Consumer consumes topics as members of a group. Safe for concurrent use.
@@ -24,20 +26,31 @@ func New(cfg Config) (*Consumer, error) {
 //
 // It returns an error only for a configuration that cannot work: everything else is
 // tried again and told to Config.Observe. It does not return before every handler has: one
-// that ignores its context holds up Run, but not the group.
+// that ignores its context holds up Run, but not the group. Leaving takes 10 s at most: a
+// broker that does not answer is left without a word.
 func (c *Consumer) Run(ctx context.Context) error {
+	for {
+		again, err := c.member(ctx)
+		if !again || !consume.Sleep(ctx, c.cfg.backoff().Pause(1, nil)) {
+			return err
+		}
+	}
+}
+
+// member is one member of the group. It ends with ctx, or because another is to take its
+// place.
+func (c *Consumer) member(ctx context.Context) (again bool, err error) {
 	s := newSession(ctx, c.cfg)
 	defer s.cut()
 	client, err := kgo.NewClient(s.options()...)
 	if err != nil {
-		return configError("Options: %v", err)
+		return false, configError("Options: %v", err)
 	}
 	if err := c.cfg.refuseClient(client); err != nil {
 		client.Close()
-		return err
+		return false, err
 	}
-	s.consume(client)
-	return nil
+	return s.consume(client), nil
 }
 
 // options are the caller's between what they may and what they may not change.

@@ -29,7 +29,7 @@ const (
 	// partition is this member's; else their records come again.
 	EventCommitFailed EventKind = "commit_failed"
 	// EventFetchFailed: Kafka refused a fetch or the group's membership, or has lost data.
-	// franz-go tries again by itself.
+	// It is tried again, where a topic was made anew by another member.
 	EventFetchFailed EventKind = "fetch_failed"
 )
 

@@ -3,12 +3,15 @@ package kafkainbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 )
 
 const (
@@ -19,6 +22,8 @@ const (
 	// leaveTimeout bounds the last commit and leaving the group. A broker that is silent would
 	// hold up the end of Run for minutes.
 	leaveTimeout = 2 * commitTimeout
+	// maxPollPause bounds the pause between polls that fail. Other partitions wait as long.
+	maxPollPause = time.Second
 )
 
 // place is a partition of a topic.
@@ -61,13 +66,22 @@ func newSession(ctx context.Context, cfg Config) *session {
 	return s
 }
 
-// consume polls until Run's context is done and leaves the group.
-func (s *session) consume(client *kgo.Client) {
+// consume polls until Run's context is done, or a topic is another one under its old name,
+// which a client does not take in; then it leaves the group. It tells whether to join anew.
+func (s *session) consume(client *kgo.Client) (again bool) {
 	left := make(chan struct{})
 	s.workers.Go(func() { s.commitUntil(left, client) })
-	for s.run.Err() == nil {
-		s.queue(client, client.PollFetches(s.run))
+	failures, backoff := 0, consume.Backoff{Min: s.cfg.MinBackoff, Max: max(s.cfg.MinBackoff, maxPollPause)}
+	for s.run.Err() == nil && !again {
+		fetches := client.PollFetches(s.run)
+		s.queue(client, fetches)
 		client.AllowRebalance()
+		if failures++; fetches.NumRecords() > 0 || len(fetches.Errors()) == 0 {
+			failures = 0
+			continue
+		}
+		again = slices.ContainsFunc(fetches.Errors(), func(e kgo.FetchError) bool { return errors.Is(e.Err, kerr.UnknownTopicID) })
+		consume.Sleep(s.run, backoff.Pause(failures, nil)) // not every failure is paused by the client
 	}
 	s.give(s.all(), s.cfg.Drain)
 	// Leaving gives up every partition, by the same callback as a rebalance.
@@ -76,6 +90,7 @@ func (s *session) consume(client *kgo.Client) {
 	client.Close()
 	close(left)
 	s.workers.Wait()
+	return again && s.run.Err() == nil
 }
 
 // queue hands fetched records to their partitions. It does not block: the group waits.

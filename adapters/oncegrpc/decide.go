@@ -84,7 +84,7 @@ func decide(st *status.Status, w word) (v onceclient.Verdict, beforeKey bool) {
 	if code == codes.OK {
 		return onceclient.Done, false
 	}
-	if reason(st) == string(onlyonce.CodeKeyExpired) {
+	if strings.EqualFold(reason(st), string(onlyonce.CodeKeyExpired)) {
 		// The key was used, and what came of it is forgotten.
 		return onceclient.Unclear, false
 	}

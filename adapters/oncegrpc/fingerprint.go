@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -290,11 +289,8 @@ func leads(desc protoreflect.MessageDescriptor, pointer string) error {
 
 // secrets are pointers to what must not be named when requests differ: fields with the
 // option debug_redact, maps with such fields in their values, and, as a type may be in
-// itself, what repeats a type with such fields.
+// itself, what is of a type with such fields for the third time.
 func secrets(desc protoreflect.MessageDescriptor, at string, within []protoreflect.FullName) []string {
-	if slices.Contains(within, desc.FullName()) || !hasSecrets(desc, map[protoreflect.FullName]bool{}) {
-		return nil
-	}
 	within = append(slices.Clip(within), desc.FullName())
 	var found []string
 	for i := range desc.Fields().Len() {
@@ -305,7 +301,7 @@ func secrets(desc protoreflect.MessageDescriptor, at string, within []protorefle
 		case redacted(field):
 			found = append(found, path)
 		case inner == nil || !hasSecrets(inner, map[protoreflect.FullName]bool{}):
-		case field.IsMap(), slices.Contains(within, inner.FullName()):
+		case field.IsMap(), times(within, inner.FullName()) > 1:
 			found = append(found, path)
 		case field.IsList():
 			found = append(found, secrets(inner, path+"/*", within)...)
@@ -314,6 +310,16 @@ func secrets(desc protoreflect.MessageDescriptor, at string, within []protorefle
 		}
 	}
 	return found
+}
+
+// times is how often a type is there.
+func times(types []protoreflect.FullName, name protoreflect.FullName) (n int) {
+	for _, t := range types {
+		if t == name {
+			n++
+		}
+	}
+	return n
 }
 
 // hasSecrets tells whether a message can hold a field with the option debug_redact.

@@ -36,7 +36,7 @@ type ServerConfig struct {
 	// Methods are the methods whose keys count, by their full names, as
 	// "/shop.Till/Charge". Calls of all others go through as they are, and a key is
 	// answered with idempotency-status: ignored (rule K5).
-	Methods map[string]Method
+	Methods map[string]ServerMethod
 	// StrictKeys takes keys in the quoted form only, as RFC 9651 has it. Default: the
 	// bare form too.
 	StrictKeys bool
@@ -134,7 +134,7 @@ func NewServer(engine *onlyonce.Engine, scope ScopeFunc, cfg ServerConfig) (*Ser
 		if err := m.Mode.check(engine, m); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 		}
-		s.methods[name] = &method{Method: m, full: name}
+		s.methods[name] = &method{ServerMethod: m, full: name}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func (m *method) checkService(info map[string]grpc.ServiceInfo) error {
 func (s *Server) UnaryServerInterceptor() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		c := &serving{server: s, ctx: disbelieve(ctx), req: req, handler: handler, full: info.FullMethod}
-		return c.enter()
+		return c.enter() //nolint:contextcheck // the call holds its context
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 
@@ -16,13 +15,13 @@ import (
 	"github.com/onlyonce-go/onlyonce/oncehttp"
 )
 
-// DefaultMaxAnswer is the largest answer that is stored unless a Method says otherwise,
+// DefaultMaxAnswer is the largest answer that is stored unless a ServerMethod says otherwise,
 // in bytes.
 const DefaultMaxAnswer = 1 << 20
 
-// Method is one operation and how it is protected. The zero value of every field is the
+// ServerMethod is one operation and how it is protected. The zero value of every field is the
 // careful choice.
-type Method struct {
+type ServerMethod struct {
 	// Op is the operation as the engine knows it. An empty Name becomes the method's
 	// full name. Op.Policy must be empty: it is made of Policy.
 	onlyonce.Op
@@ -66,7 +65,7 @@ type Method struct {
 }
 
 // WithDefaults returns a copy with the defaults filled in, but for Name.
-func (m Method) WithDefaults() Method {
+func (m ServerMethod) WithDefaults() ServerMethod {
 	if m.Mode == nil {
 		m.Mode = Wrapped()
 	}
@@ -77,7 +76,7 @@ func (m Method) WithDefaults() Method {
 }
 
 // named is the method with its operation named.
-func (m Method) named(full string) Method {
+func (m ServerMethod) named(full string) ServerMethod {
 	if m.Name == "" {
 		m.Name = full
 	}
@@ -85,24 +84,24 @@ func (m Method) named(full string) Method {
 }
 
 // Validate joins all that is wrong with the method, naming the fields.
-func (m Method) Validate() error {
+func (m ServerMethod) Validate() error {
 	var errs []error
 	errs = append(errs, m.named("/a/method").Op.Validate())
 	if len(m.Op.Policy) > 0 {
-		errs = append(errs, badSetting("Method.Op.Policy", "must be empty: set Method.Policy"))
+		errs = append(errs, badSetting("ServerMethod.Op.Policy", "must be empty: set ServerMethod.Policy"))
 	}
 	if err := m.pointers().Validate(); err != nil {
-		errs = append(errs, badSetting("Method.Policy", err.Error()))
+		errs = append(errs, badSetting("ServerMethod.Policy", err.Error()))
 	}
 	if m.Key > oncehttp.Off {
-		errs = append(errs, badSetting("Method.Key", fmt.Sprintf("must be Required, Optional or Off, got %d", m.Key)))
+		errs = append(errs, badSetting("ServerMethod.Key", fmt.Sprintf("must be Required, Optional or Off, got %d", m.Key)))
 	}
 	if m.MaxAnswer < 0 {
-		errs = append(errs, badSetting("Method.MaxAnswer", fmt.Sprintf("must not be negative, got %d", m.MaxAnswer)))
+		errs = append(errs, badSetting("ServerMethod.MaxAnswer", fmt.Sprintf("must not be negative, got %d", m.MaxAnswer)))
 	}
 	for _, name := range append(append([]string{}, m.KeepHeaders...), m.KeepTrailers...) {
 		if !keepable(name) {
-			errs = append(errs, badSetting("Method.KeepHeaders, KeepTrailers", fmt.Sprintf("%q is never stored, or no name of metadata", name)))
+			errs = append(errs, badSetting("ServerMethod.KeepHeaders, KeepTrailers", fmt.Sprintf("%q is never stored, or no name of metadata", name)))
 		}
 	}
 	return errors.Join(errs...)
@@ -110,7 +109,7 @@ func (m Method) Validate() error {
 
 // pointers is the policy as package canon takes it. Whether its paths lead to fields is
 // not known before there is a message.
-func (m Method) pointers() canon.Policy {
+func (m ServerMethod) pointers() canon.Policy {
 	p := m.Policy
 	for _, list := range []*[]string{&p.Fields, &p.Ignore, &p.Decimal, &p.Upper, &p.Sets, &p.Sensitive} {
 		pointers := make([]string, len(*list))
@@ -142,9 +141,9 @@ func keepable(name string) bool {
 	return true
 }
 
-// method is a Method of a server.
+// method is a ServerMethod of a server.
 type method struct {
-	Method
+	ServerMethod
 	full string
 	last atomic.Pointer[plan]
 }
@@ -173,17 +172,17 @@ func keyField(desc protoreflect.MessageDescriptor, path string) ([]protoreflect.
 	at := desc
 	for name := range strings.SplitSeq(path, ".") {
 		if at == nil {
-			return nil, badSetting("Method.KeyField", path+" leads through a field that is no message")
+			return nil, badSetting("ServerMethod.KeyField", path+" leads through a field that is no message")
 		}
 		field := at.Fields().ByTextName(name)
 		if field == nil || field.Cardinality() == protoreflect.Repeated {
-			return nil, badSetting("Method.KeyField", fmt.Sprintf("%s: %s has no field %q that is not repeated", path, at.FullName(), name))
+			return nil, badSetting("ServerMethod.KeyField", fmt.Sprintf("%s: %s has no field %q that is not repeated", path, at.FullName(), name))
 		}
 		way = append(way, field)
 		at = field.Message()
 	}
 	if way[len(way)-1].Kind() != protoreflect.StringKind {
-		return nil, badSetting("Method.KeyField", path+" is no text")
+		return nil, badSetting("ServerMethod.KeyField", path+" is no text")
 	}
 	return way, nil
 }
@@ -191,7 +190,7 @@ func keyField(desc protoreflect.MessageDescriptor, path string) ([]protoreflect.
 // Mode is how a handler is run under its key. Modes are made by this package's functions
 // only.
 type Mode interface {
-	check(e *onlyonce.Engine, m Method) error
+	check(e *onlyonce.Engine, m ServerMethod) error
 	run(ctx context.Context, e *onlyonce.Engine, j job) (onlyonce.Result, error)
 }
 
@@ -209,7 +208,7 @@ func Wrapped() Mode { return wrapMode{} }
 
 type wrapMode struct{}
 
-func (wrapMode) check(e *onlyonce.Engine, m Method) error { return checkResource(e, m) }
+func (wrapMode) check(e *onlyonce.Engine, m ServerMethod) error { return checkResource(e, m) }
 
 func (wrapMode) run(ctx context.Context, e *onlyonce.Engine, j job) (onlyonce.Result, error) {
 	return e.Wrap(ctx, j.op, j.req, j.handle)
@@ -222,7 +221,7 @@ func InSteps() Mode { return stepsMode{} }
 
 type stepsMode struct{}
 
-func (stepsMode) check(e *onlyonce.Engine, m Method) error {
+func (stepsMode) check(e *onlyonce.Engine, m ServerMethod) error {
 	if _, ok := onlyonce.StepsOf(e.Store()); !ok {
 		return badSetting("engine", "has a store that keeps no steps: "+e.Store().Features().Name)
 	}
@@ -234,17 +233,16 @@ func (stepsMode) run(ctx context.Context, e *onlyonce.Engine, j job) (onlyonce.R
 }
 
 // checkRequired is for modes that cannot run a handler without a key.
-func checkRequired(m Method) error {
+func checkRequired(m ServerMethod) error {
 	if m.Key == oncehttp.Optional {
-		return badSetting("Method.Key", "must be Required: the operation cannot run without a key")
+		return badSetting("ServerMethod.Key", "must be Required: the operation cannot run without a key")
 	}
 	return nil
 }
 
-func checkResource(e *onlyonce.Engine, m Method) error {
+func checkResource(e *onlyonce.Engine, m ServerMethod) error {
 	if m.Resource != nil && !e.Store().Features().Resources {
-		return badSetting("Method.Resource", "needs a store that guards resources: "+e.Store().Features().Name+" does not")
+		return badSetting("ServerMethod.Resource", "needs a store that guards resources: "+e.Store().Features().Name+" does not")
 	}
 	return nil
 }
-

@@ -18,12 +18,12 @@ func InTx[Tx any](engine *onlyonce.TxEngine[Tx]) Mode { return txMode[Tx]{engine
 
 type txMode[Tx any] struct{ engine *onlyonce.TxEngine[Tx] }
 
-func (t txMode[Tx]) check(e *onlyonce.Engine, m Method) error {
+func (t txMode[Tx]) check(e *onlyonce.Engine, m ServerMethod) error {
 	if t.engine == nil || t.engine.Engine != e {
-		return badSetting("Method.Mode", "must be of the engine that the Server is made with")
+		return badSetting("ServerMethod.Mode", "must be of the engine that the Server is made with")
 	}
 	if m.Resource != nil {
-		return badSetting("Method.Resource", "is not for transactions: lock the business row instead")
+		return badSetting("ServerMethod.Resource", "is not for transactions: lock the business row instead")
 	}
 	if err := m.ValidateAtomic(); err != nil {
 		return err //nolint:wrapcheck // it names the field
@@ -72,7 +72,10 @@ func Finish[Tx any, M proto.Message](ctx context.Context, engine *onlyonce.TxEng
 	if answer.NotRetained {
 		return reply, nil
 	}
-	m, ok := none.ProtoReflect().New().Interface().(M)
+	if any(reply) == nil {
+		return none, configError("finish", "its type must be that of a message, not proto.Message")
+	}
+	m, ok := reply.ProtoReflect().Type().New().Interface().(M)
 	if !ok {
 		return none, configError("finish", "the type of its message cannot be made anew")
 	}

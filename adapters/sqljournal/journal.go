@@ -86,10 +86,10 @@ func (j *Journal) get(ctx context.Context, op, intent string) (row, error) {
 // the entry is free.
 func (j *Journal) Lock(ctx context.Context, intent string) (onceclient.Lock, onceclient.Entry, error) {
 	token := onlyonce.NewToken()
-	if _, err := j.exec(ctx, opLock, j.sql.lock, token[:], j.lease(), intent); err != nil {
-		return nil, onceclient.Entry{}, err
-	}
 	l := &lock{j: j, intent: intent, token: token}
+	if _, err := j.exec(ctx, opLock, j.sql.lock, token[:], j.lease(), intent); err != nil {
+		return nil, onceclient.Entry{}, errors.Join(err, l.abandon(ctx, err))
+	}
 	r, err := j.get(ctx, opLock, intent)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):

@@ -78,10 +78,19 @@ func (l *lock) Unlock() error {
 	return err
 }
 
-// letGo frees the entry if the lock is still its own. It waits no longer than the lease,
-// after which the entry is free anyway.
+// abandon frees an entry whose lock was asked for, but not seen to be got, also when the
+// caller's time is over. What the database has refused was not done.
+func (l *lock) abandon(ctx context.Context, why error) error {
+	if refused(why) {
+		return nil
+	}
+	return l.letGo(context.WithoutCancel(ctx))
+}
+
+// letGo frees the entry if the lock is still its own. It does not keep a caller for long
+// who may have been cancelled: when the lease is over, the entry is free anyway.
 func (l *lock) letGo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.j.cfg.Lease)
+	ctx, cancel := context.WithTimeout(ctx, min(l.j.cfg.Lease, 5*time.Second))
 	defer cancel()
 	_, err := l.j.exec(ctx, opUnlock, l.j.sql.unlock, l.intent, l.token[:])
 	return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consume"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
 
@@ -32,7 +33,7 @@ type adapter struct {
 
 // deliver handles one delivery; a nil error acknowledges it.
 func (a adapter) deliver(ctx context.Context, m *message.Message) (inbox.Verdict, error) {
-	id := a.cfg.ID(m)
+	id := consume.ID(a.cfg.ID, m)
 	if id == "" {
 		return inbox.Again, a.cfg.WithoutID(m)
 	}

@@ -26,7 +26,7 @@ const floodConsumers = 3
 func TestEventsFlood(t *testing.T) {
 	t.Parallel()
 	n := messagesOf(t)
-	eachEvents(t, func(t *testing.T, e *events) {
+	eachEvents(t, eventsCells(), func(t *testing.T, e *events) {
 		seed := uint64(time.Now().UnixNano())
 		r := rand.New(rand.NewPCG(seed, 1))
 		msgs, want := flood(t, r, n)
@@ -82,7 +82,7 @@ func flood(t *testing.T, r *rand.Rand, n int) (msgs []inbox.Message, want []bala
 	return msgs, want
 }
 
-// publish publishes all, as the drainer does: what is not confirmed again and again.
+// publish publishes all, as the relay does: what is not confirmed again and again.
 func (e *events) publish(t *testing.T, msgs []inbox.Message) {
 	address, err := broker.Parse(e.broker)
 	if err != nil {

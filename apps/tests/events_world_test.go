@@ -47,10 +47,15 @@ type events struct {
 // eventsCell is a broker and a kind of store that events are tested on.
 type eventsCell struct{ broker, store string }
 
-// eachEvents runs a test on every broker, each with one of the stores.
-func eachEvents(t *testing.T, test func(t *testing.T, e *events)) {
+// eventsCells are every broker, each with one of the stores.
+func eventsCells() []eventsCell {
+	return []eventsCell{{"rabbitmq", "postgres"}, {"nats", "sqlite"}, {"kafka", "postgres"}}
+}
+
+// eachEvents runs a test on some of the cells.
+func eachEvents(t *testing.T, cells []eventsCell, test func(t *testing.T, e *events)) {
 	t.Helper()
-	for _, cell := range []eventsCell{{"rabbitmq", "postgres"}, {"nats", "sqlite"}, {"kafka", "postgres"}} {
+	for _, cell := range cells {
 		t.Run(cell.broker+" "+cell.store, func(t *testing.T) {
 			t.Parallel()
 			test(t, newEvents(t, cell))

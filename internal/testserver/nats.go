@@ -137,6 +137,22 @@ func (s *NATSServer) ready() bool {
 		strings.Contains(line, `"server_name":"`+s.name()+`"`) && strings.Contains(line, `"jetstream":true`)
 }
 
+// Pause has the server fall silent: it keeps its connections and answers nothing, until
+// Resume. Pausing or resuming a dead server is an error.
+func (s *NATSServer) Pause() error { return s.signal(syscall.SIGSTOP) }
+
+// Resume has a paused server go on.
+func (s *NATSServer) Resume() error { return s.signal(syscall.SIGCONT) }
+
+func (s *NATSServer) signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return errors.New("signal nats: it does not run")
+	}
+	return s.proc.cmd.Process.Signal(sig)
+}
+
 // Kill ends the server at once, as a crash of it does, and returns when it is gone.
 // Killing a dead server does nothing.
 func (s *NATSServer) Kill() error {

@@ -2,9 +2,12 @@ package filejournal_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +32,18 @@ func refused(t *testing.T, j *filejournal.Journal, path, intent string) {
 	}
 }
 
+// resealed replaces what a head says, pair by pair, and makes its sum fit, as nobody does
+// by accident.
+func resealed(b []byte, pairs ...string) []byte {
+	lines := bytes.SplitN(b, []byte("\n"), 3)
+	if len(lines) != 3 {
+		return b
+	}
+	head := strings.NewReplacer(pairs...).Replace(string(lines[1])) + "\n"
+	first := fmt.Appendf(nil, "onlyonce-journal 1 %d %x\n", len(head), sha256.Sum256([]byte(head)))
+	return slices.Concat(first, []byte(head), lines[2])
+}
+
 // L1: what was edited or torn is an error, never another request.
 func TestDamagedEntries(t *testing.T) {
 	t.Parallel()
@@ -47,6 +62,9 @@ func TestDamagedEntries(t *testing.T) {
 		"a later version": func(b []byte) []byte { return bytes.Replace(b, []byte("journal 1 "), []byte("journal 2 "), 1) },
 		"a huge head": func(b []byte) []byte {
 			return bytes.Replace(b, []byte("journal 1 "), []byte("journal 1 9999999999"), 1)
+		},
+		"negative lengths": func(b []byte) []byte {
+			return resealed(b, `"body":{"length":15,`, `"body":{"length":-5,`, `"body":{"length":11,`, `"body":{"length":31,`)
 		},
 		"a negative head": func(b []byte) []byte { return bytes.Replace(b, []byte("journal 1 "), []byte("journal 1 -"), 1) },
 	} {

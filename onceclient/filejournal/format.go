@@ -168,7 +168,7 @@ func decodeHead(r io.Reader, size int64) (head, error) {
 	if h.Answer != nil {
 		whole += h.Answer.Body.Length
 	}
-	if size != whole {
+	if h.Body.Length < 0 || h.Answer != nil && h.Answer.Body.Length < 0 || size != whole {
 		return head{}, fmt.Errorf("it has %d bytes instead of %d", size, whole)
 	}
 	return h, nil

@@ -14,7 +14,8 @@ import (
 // Failed tells whether a connection could not be made, or broke before anybody had
 // said anything, because of the network: refused, timed out, reset, closed, no such
 // name. It is false for whatever is not known to be that: errors of TLS, addresses
-// that are none, sockets that may not be opened. It looks at the first error of a
+// that are none, sockets that may not be opened, or cannot be since this process or
+// machine has no more files or memory for them. It looks at the first error of a
 // chain that says something, and at nothing behind it.
 func Failed(err error) bool {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -30,8 +31,13 @@ func Failed(err error) bool {
 // ofNetwork tells whether an operation failed because of the network. Alerts of TLS are
 // errors of this type, too, as the operations "local error" and "remote error".
 func ofNetwork(e *net.OpError) bool {
-	if !slices.Contains([]string{"dial", "read", "write"}, e.Op) || errors.Is(e, syscall.EACCES) {
+	if !slices.Contains([]string{"dial", "read", "write"}, e.Op) {
 		return false
+	}
+	for _, own := range []error{syscall.EACCES, syscall.EPERM, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(e, own) {
+			return false
+		}
 	}
 	_, address := errors.AsType[*net.AddrError](e)
 	_, network := errors.AsType[net.UnknownNetworkError](e)

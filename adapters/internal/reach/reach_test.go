@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,6 +50,11 @@ func dialled(network, address string) error {
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Millisecond))
 	_, err = conn.Read(make([]byte, 1))
 	return err
+}
+
+// refused is the error of a socket that this machine does not open.
+func refused(why syscall.Errno) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", why)}
 }
 
 // overTLS is the error of a TLS handshake.
@@ -93,6 +99,10 @@ func TestFailed(t *testing.T) {
 		"closed within TLS":   {overTLS(closing.Addr().String(), &tls.Config{InsecureSkipVerify: true}), true},
 		"no socket":           {dialled("unix", filepath.Join(t.TempDir(), "none")), true},
 		"wrapped":             {fmt.Errorf("connect: %w", io.ErrUnexpectedEOF), true},
+		"no more files":       {refused(syscall.EMFILE), false},
+		"none on the machine": {refused(syscall.ENFILE), false},
+		"no memory":           {refused(syscall.ENOBUFS), false},
+		"forbidden":           {refused(syscall.EPERM), false},
 		"no port":             {dialled("tcp4", "127.0.0.1"), false},
 		"no such network":     {dialled("carrier pigeon", "here"), false},
 		"unknown certificate": {overTLS(at, &tls.Config{}), false},

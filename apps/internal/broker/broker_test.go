@@ -56,7 +56,7 @@ func messages(n int) []inbox.Message {
 	return all
 }
 
-// until publishes again and again until the broker confirms, as the drainer does.
+// until publishes again and again until the broker confirms, as the relay does.
 func until(t *testing.T, p broker.Publisher, msgs []inbox.Message) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/onlyonce-go/onlyonce/inbox"
@@ -45,14 +44,23 @@ func (c Consumer) processed(ctx context.Context, id string, verdict inbox.Verdic
 	case err != nil:
 		level, text = slog.LevelWarn, "event failed; it comes again"
 	}
-	attrs := []slog.Attr{slog.String("event", id)}
+	c.say(ctx, level, text, err, slog.String("event", id))
+}
+
+// trouble logs what is wrong with the broker, and is mended by trying again.
+func (c Consumer) trouble(ctx context.Context, what string, err error) {
+	c.say(ctx, slog.LevelWarn, "events: "+what+"; it is tried again", err)
+}
+
+// unsettled logs that the broker does not know what became of an event.
+func (c Consumer) unsettled(ctx context.Context, id string, err error) {
+	c.say(ctx, slog.LevelWarn, "events: the broker was not told what became of an event; it comes again, as a duplicate if it was handled", err, slog.String("event", id))
+}
+
+// say logs a line, and the error if there is one.
+func (c Consumer) say(ctx context.Context, level slog.Level, text string, err error, attrs ...slog.Attr) {
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
 	c.Logger.LogAttrs(ctx, level, text, attrs...)
-}
-
-// trouble logs what is wrong with the broker.
-func (c Consumer) trouble(ctx context.Context, what string, err error) {
-	c.Logger.LogAttrs(ctx, slog.LevelWarn, "events: "+what+"; it is tried again", slog.String("error", fmt.Sprint(err)))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -85,7 +86,9 @@ func (c Consumer) observeAMQP(ctx context.Context, e amqpinbox.Event) {
 	case amqpinbox.EventLost:
 		c.trouble(ctx, "RabbitMQ was lost", e.Err)
 	case amqpinbox.EventRejected:
-		c.trouble(ctx, "a message without an id is a dead letter now", e.Err)
-	case amqpinbox.EventConsuming, amqpinbox.EventGivenBack, amqpinbox.EventUnsettled:
+		c.say(ctx, slog.LevelError, "events: a message without an id is no event; it is rejected, and lies in the queue of dead letters", e.Err)
+	case amqpinbox.EventUnsettled:
+		c.unsettled(ctx, e.MessageID, e.Err)
+	case amqpinbox.EventConsuming, amqpinbox.EventGivenBack: // its tries were told of
 	}
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -61,11 +62,19 @@ func (c Consumer) observeKafka(ctx context.Context, e kafkainbox.Event) {
 	switch e.Kind {
 	case kafkainbox.EventProcessed:
 		c.processed(ctx, e.MessageID, e.Verdict, e.Err)
-	case kafkainbox.EventLost, kafkainbox.EventAbandoned, kafkainbox.EventCommitFailed, kafkainbox.EventFetchFailed:
-		c.trouble(ctx, "Kafka: "+string(e.Kind), e.Err)
+	case kafkainbox.EventCommitFailed:
+		c.trouble(ctx, "Kafka has not taken offsets", e.Err)
+	case kafkainbox.EventFetchFailed:
+		c.trouble(ctx, "Kafka could not be read", e.Err)
+	case kafkainbox.EventLost:
+		c.say(ctx, slog.LevelWarn, "events: Kafka has taken a partition away; what was handled of it lately comes again, as duplicates", e.Err, partitionOf(e))
+	case kafkainbox.EventAbandoned:
+		c.say(ctx, slog.LevelWarn, "events: a partition was given up while one of its events was being handled", e.Err, partitionOf(e))
 	case kafkainbox.EventAssigned, kafkainbox.EventGivenUp:
 	}
 }
+
+func partitionOf(e kafkainbox.Event) slog.Attr { return slog.Int("partition", int(e.Partition)) }
 
 // pause waits before a further try, up to half a minute; false: ctx ended first.
 func pause(ctx context.Context, try int) bool {

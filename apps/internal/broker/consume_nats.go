@@ -85,6 +85,8 @@ func (c Consumer) observeNATS(ctx context.Context, e natsinbox.Event) {
 		c.processed(ctx, e.MessageID, e.Verdict, e.Err)
 	case natsinbox.EventLost:
 		c.trouble(ctx, "NATS was lost", e.Err)
-	case natsinbox.EventConsuming, natsinbox.EventUnsettled:
+	case natsinbox.EventUnsettled:
+		c.unsettled(ctx, e.MessageID, e.Err)
+	case natsinbox.EventConsuming:
 	}
 }

@@ -91,11 +91,11 @@ func (s *Server) publish(running context.Context) error {
 		return fmt.Errorf("--events: %w", err)
 	}
 	s.events = broker.NewPublisher(address)
-	drainer, err := outbox.New(outbox.Config{DB: s.db, Publisher: s.events, Logger: s.cfg.Logger})
+	relay, err := outbox.New(outbox.Config{DB: s.db, Publisher: s.events, Logger: s.cfg.Logger})
 	if err != nil {
 		return err
 	}
-	s.running.Go(func() { drainer.Run(running) })
+	s.running.Go(func() { relay.Run(running) })
 	return nil
 }
 

@@ -8,7 +8,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/apps/payments/db"
 	"github.com/onlyonce-go/onlyonce/apps/payments/event"
 	"github.com/onlyonce-go/onlyonce/apps/payments/money"
@@ -73,7 +75,8 @@ func Kept(ctx context.Context, d *db.Database) (bool, error) {
 // Apply adds the event in a message to its merchant's balance, in the transaction that
 // the inbox records the message in. An event that cannot be read, and one whose sum
 // does not fit, are errors: nothing is added, and the inbox keeps the message for a
-// person.
+// person. A database that does not answer before ctx ends is CodeStoreUnavailable, for
+// which no event is parked.
 func Apply(ctx context.Context, tx db.Tx, msg inbox.Message) error {
 	e, err := event.Read(msg)
 	if err != nil {
@@ -86,6 +89,12 @@ func Apply(ctx context.Context, tx db.Tx, msg inbox.Message) error {
 	}
 	n, err := tx.Exec(ctx, addAmount, e.Merchant, string(e.Currency), amount, least, most)
 	switch {
+	case err != nil && ctx.Err() != nil:
+		// Nothing else takes time: the database hangs, which is no fault of the event's.
+		return &onlyonce.Error{
+			Code: onlyonce.CodeStoreUnavailable, Op: "add to balance", RetryAfter: time.Second, Err: err,
+			Hint: "the database did not answer in time; nothing was added",
+		}
 	case err != nil:
 		return fmt.Errorf("add to balance: %w", err)
 	case n == 0:

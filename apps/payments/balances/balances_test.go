@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -277,12 +279,161 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, k keeper) {
 		t.Helper()
-		ctx, stop := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { k.Run(ctx) })
+		stop := k.run(t)
 		k.handle(t, told(t, 1, event.ChargeSucceeded, of(1)), inbox.Handled)
 		stop()
-		wg.Wait()
 		k.handle(t, told(t, 1, event.ChargeSucceeded, of(1)), inbox.Duplicate) // what has not expired stays
 	})
+}
+
+// run runs housekeeping, until the test stops it or ends.
+func (k keeper) run(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+// parkedOver parks an event that would overflow.
+func (k keeper) parkedOver(t *testing.T, msg inbox.Message) {
+	t.Helper()
+	for {
+		switch v, err := k.Process(t.Context(), msg); {
+		case !errors.Is(err, balances.ErrOverflow):
+			t.Fatalf("%v, %v", v, err)
+		case v == inbox.Parked:
+			return
+		}
+	}
+}
+
+// retry is what `onlyonce inbox retry` does.
+func (k keeper) retry(t *testing.T, id string) {
+	t.Helper()
+	if _, err := inbox.Retry(t.Context(), k.db.Keys(), inbox.Act{Consumer: balances.Consumer, ID: id, Actor: "ana", Reason: "there is room"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A parked event for which somebody asks is tried again by Run, once for each time that
+// they ask: in vain while what was wrong is not mended, then once for all. (I2)
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, plain keeper) {
+		t.Helper()
+		log := lines{lines: make(chan string, 100)}
+		k := plain.with(t, balances.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		over := told(t, 2, event.ChargeSucceeded, of(5))
+		k.handle(t, told(t, 1, event.ChargeSucceeded, of(math.MaxInt64)), inbox.Handled)
+		k.parkedOver(t, over)
+		stop := k.run(t)
+		k.handle(t, over, inbox.Parked) // nobody has asked
+
+		stop()
+		k.retry(t, over.ID)
+		stop = k.run(t) // which looks at once
+		log.await(t, "level=ERROR", "parked again", "event="+over.ID, "64 bits")
+		k.has(t, of(math.MaxInt64))
+		stop()
+
+		k.handle(t, told(t, 3, event.RefundSucceeded, of(10)), inbox.Handled)
+		k.retry(t, over.ID)
+		stop = k.run(t)
+		log.await(t, "level=INFO", "parked event handled", "event="+over.ID)
+		stop()
+		k.has(t, of(math.MaxInt64-5))
+		k.handle(t, over, inbox.Duplicate)
+		if len(log.lines) > 0 {
+			t.Errorf("it also says %s", <-log.lines)
+		}
+	})
+}
+
+// A look for parked events that fails is told of, and ends nothing.
+func TestRunWithoutTables(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, plain keeper) {
+		t.Helper()
+		log := lines{lines: make(chan string, 100)}
+		k := plain.with(t, balances.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		if err := k.db.Unmigrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		k.run(t)
+		log.await(t, "level=WARN", "parked events were not looked at", "error=")
+	})
+}
+
+// with is another keeper on the same database.
+func (k keeper) with(t *testing.T, cfg balances.Config) keeper {
+	t.Helper()
+	cfg.DB = k.db
+	other, err := balances.NewKeeper(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return keeper{other, k.db}
+}
+
+// lines is a log.
+type lines struct{ lines chan string }
+
+func (l lines) Write(line []byte) (int, error) {
+	l.lines <- string(line)
+	return len(line), nil
+}
+
+// await waits for a line with all that is wanted in it; those before it are other tries'.
+func (l lines) await(t *testing.T, wants ...string) {
+	t.Helper()
+	for {
+		select {
+		case line := <-l.lines:
+			if !slices.ContainsFunc(wants, func(want string) bool { return !strings.Contains(line, want) }) {
+				return
+			}
+		case <-t.Context().Done():
+			t.Fatalf("it never says %q", wants)
+		}
+	}
+}
+
+// A database that hangs parks no event, however often it is tried: it is handled when
+// the database answers again.
+func TestDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	k := open(t, testserver.Postgres(t)).with(t, balances.Config{Lease: 300 * time.Millisecond}) // so a run may take a third of it
+	k.handle(t, told(t, 1, event.ChargeSucceeded, of(1)), inbox.Handled)
+	held, let := make(chan struct{}), make(chan struct{})
+	var holding sync.WaitGroup
+	holding.Go(func() {
+		if err := k.db.Write(t.Context(), func(ctx context.Context, tx db.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE merchant_balances SET amount = amount")
+			close(held)
+			<-let
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	<-held
+	msg := told(t, 2, event.ChargeSucceeded, of(2))
+	for try := range balances.MaxTries + 2 {
+		msg.Deliveries = 1 + try%2 // by each of the two ways
+		if v, err := k.Process(t.Context(), msg); v != inbox.Again || onlyonce.CodeOf(err) == onlyonce.CodeHandlerFailed {
+			t.Errorf("try %d: %v, %v", try+1, v, err)
+		}
+	}
+	close(let)
+	holding.Wait()
+	k.handle(t, msg, inbox.Handled)
+	k.has(t, of(3))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -13,8 +14,8 @@ import (
 )
 
 // MaxTries is how often an event is tried before it is parked. A process that dies over
-// an event, and a database that hangs, count as a try, and a good event may have some of
-// those.
+// an event counts as a try, and so may a database that hangs at the commit; a good event
+// may have some of those.
 const MaxTries = 10
 
 // maxPause bounds the pause before an event is tried again: in Kafka those behind it
@@ -29,7 +30,8 @@ type Config struct {
 	// Lease is how long the crash of a process keeps an event waiting that it was handling
 	// not for the first time. Default 30 s.
 	Lease time.Duration
-	// Logger is told of housekeeping that fails. Default: nobody is.
+	// Logger is told of housekeeping that fails, and of what became of events that were
+	// parked. Default: nobody is.
 	Logger *slog.Logger
 }
 
@@ -70,14 +72,51 @@ func (k *Keeper) Process(ctx context.Context, msg inbox.Message) (inbox.Verdict,
 	return k.inbox.Process(ctx, msg, Apply)
 }
 
-// Run deletes the marks of events that no broker delivers again, until ctx ends. Any
-// number of processes may run it on one database. The caller owns the goroutine.
+// Run keeps house until ctx ends, and returns when what it has begun has ended: it
+// deletes the marks of events that no broker delivers again, and tries parked events
+// again, for which somebody has asked (onlyonce inbox retry). Any number of processes may
+// run it on one database. The caller owns the goroutine.
 func (k *Keeper) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { k.sweep(ctx) })
+	running.Go(func() { k.retry(ctx) })
+	running.Wait()
+}
+
+// sweep deletes marks that are no longer needed.
+func (k *Keeper) sweep(ctx context.Context) {
 	onlyonce.Sweeper{Store: k.cfg.DB.Keys(), Swept: func(_ onlyonce.SweepResult, err error) {
 		if err != nil && ctx.Err() == nil {
 			k.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep failed", slog.String("error", err.Error()))
 		}
 	}}.Run(ctx)
+}
+
+// retry looks for parked events that are to be tried again.
+func (k *Keeper) retry(ctx context.Context) {
+	r := k.inbox.Recoverer(Apply)
+	r.Recovered = k.retried
+	r.Run(ctx, func(err error) {
+		k.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "parked events were not looked at; it is tried again", slog.String("error", err.Error()))
+	})
+}
+
+// retried logs the turn of a parked event, if anything was tried in it.
+func (k *Keeper) retried(ctx context.Context, turn onlyonce.Recovery) {
+	level, text := slog.LevelWarn, "parked event could not be tried; it is looked at again"
+	switch code := onlyonce.CodeOf(turn.Err); {
+	case turn.Err == nil && turn.Result.State == onlyonce.Completed:
+		level, text = slog.LevelInfo, "parked event handled: its retry has succeeded"
+	case turn.Result.State == onlyonce.InDoubt:
+		level, text = slog.LevelError, "event parked again: it waits for a person (onlyonce inbox list)"
+	case code == onlyonce.CodeOutcomeUnknown || code == onlyonce.CodeInProgress:
+		return // nobody has asked for a try, or somebody else makes it
+	}
+	attrs := []slog.Attr{slog.String("event", turn.Due.Record.Key.Value)}
+	if turn.Err != nil {
+		attrs = append(attrs, slog.String("error", turn.Err.Error()))
+	}
+	k.cfg.Logger.LogAttrs(ctx, level, text, attrs...)
 }
 
 // Close waits for what is being stored, until ctx ends.

@@ -2,9 +2,9 @@
 // that did not happen.
 //
 // [Add] writes an event in the transaction of what it tells of: both are there, or
-// neither. A [Drainer] publishes what is there, in the order in which it was written,
+// neither. A [Relay] publishes what is there, in the order in which it was written,
 // and deletes by their ids what the broker has confirmed. Killed between the two it
 // publishes again: consumers get each event at least once, under the same id, and tell
-// duplicates by it (package inbox). Without a drainer, or without a broker, events
+// duplicates by it (package inbox). Without a relay, or without a broker, events
 // wait in their table.
 package outbox

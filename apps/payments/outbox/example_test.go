@@ -43,12 +43,12 @@ func Example() {
 	}); err != nil {
 		panic(err)
 	}
-	drainer, err := outbox.New(outbox.Config{DB: d, Publisher: printer{}})
+	relay, err := outbox.New(outbox.Config{DB: d, Publisher: printer{}})
 	if err != nil {
 		panic(err)
 	}
 	for range 2 { // a service calls Run instead
-		drained, err := drainer.Drain(ctx)
+		drained, err := relay.Drain(ctx)
 		fmt.Println(drained.Published, err)
 	}
 	// Output:

@@ -114,10 +114,10 @@ func waiting(t *testing.T, d *db.Database) int {
 	return w.Events
 }
 
-// untilNoneWait returns when drainers have published all.
+// untilNoneWait returns when relays have published all.
 func untilNoneWait(t *testing.T, d *db.Database) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for waiting(t, d) > 0 {
 		select {
@@ -128,13 +128,13 @@ func untilNoneWait(t *testing.T, d *db.Database) {
 	}
 }
 
-func drainer(t *testing.T, cfg outbox.Config) *outbox.Drainer {
+func relay(t *testing.T, cfg outbox.Config) *outbox.Relay {
 	t.Helper()
-	d, err := outbox.New(cfg)
+	r, err := outbox.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	return r
 }
 
 var errBroker = errors.New("the broker is down")

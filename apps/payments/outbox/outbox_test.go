@@ -53,13 +53,13 @@ func TestDrain(t *testing.T) {
 	each(t, func(t *testing.T, d *db.Database) {
 		t.Helper()
 		b := &broker{}
-		dr := drainer(t, outbox.Config{DB: d, Publisher: b, Batch: 3})
-		if got, err := dr.Drain(t.Context()); got != (outbox.Drained{}) || err != nil {
+		r := relay(t, outbox.Config{DB: d, Publisher: b, Batch: 3})
+		if got, err := r.Drain(t.Context()); got != (outbox.Drained{}) || err != nil {
 			t.Errorf("nothing waits: %+v, %v", got, err)
 		}
 		ids := add(t, d, 0, 7)
 		for _, want := range []outbox.Drained{{Published: 3, More: true}, {Published: 3, More: true}, {Published: 1}, {}} {
-			if got, err := dr.Drain(t.Context()); got != want || err != nil {
+			if got, err := r.Drain(t.Context()); got != want || err != nil {
 				t.Errorf("drained %+v, %v; want %+v", got, err, want)
 			}
 		}
@@ -80,7 +80,7 @@ func TestDrainInterrupted(t *testing.T) {
 		t.Helper()
 		ids := add(t, d, 0, 3)
 		b := &broker{before: func(context.Context, []inbox.Message) (int, error) { return 2, errBroker }}
-		first := drainer(t, outbox.Config{DB: d, Publisher: b, Lease: 20 * time.Millisecond})
+		first := relay(t, outbox.Config{DB: d, Publisher: b, Lease: 20 * time.Millisecond})
 		if got, err := first.Drain(t.Context()); !errors.Is(err, errBroker) || got != (outbox.Drained{}) || waiting(t, d) != 3 {
 			t.Fatalf("drained %+v, %v", got, err)
 		}
@@ -89,8 +89,8 @@ func TestDrainInterrupted(t *testing.T) {
 		defer stop()
 		var wg sync.WaitGroup
 		for range 2 {
-			dr := drainer(t, outbox.Config{DB: d, Publisher: b, Every: 5 * time.Millisecond})
-			wg.Go(func() { dr.Run(ctx) })
+			r := relay(t, outbox.Config{DB: d, Publisher: b, Every: 20 * time.Millisecond})
+			wg.Go(func() { r.Run(ctx) })
 		}
 		untilNoneWait(t, d)
 		stop()
@@ -117,12 +117,12 @@ func TestDrainKilledBeforeDeleting(t *testing.T) {
 		b.before = func(_ context.Context, batch []inbox.Message) (int, error) {
 			return len(batch), errBroker // the confirm is never seen
 		}
-		dr := drainer(t, outbox.Config{DB: d, Publisher: b})
-		if _, err := dr.Drain(t.Context()); !errors.Is(err, errBroker) {
+		r := relay(t, outbox.Config{DB: d, Publisher: b})
+		if _, err := r.Drain(t.Context()); !errors.Is(err, errBroker) {
 			t.Fatal(err)
 		}
 		b.before = nil
-		if got, err := dr.Drain(t.Context()); got.Published != 2 || err != nil {
+		if got, err := r.Drain(t.Context()); got.Published != 2 || err != nil {
 			t.Errorf("drained %+v, %v", got, err)
 		}
 		if diff := cmp.Diff([]string{ids[0], ids[1], ids[0], ids[1]}, b.got); diff != "" {
@@ -151,13 +151,13 @@ func TestDrainLateCommit(t *testing.T) {
 	<-written
 	later := add(t, d, 1, 3)
 	b := &broker{}
-	dr := drainer(t, outbox.Config{DB: d, Publisher: b})
-	if got, err := dr.Drain(t.Context()); got.Published != 2 || err != nil {
+	r := relay(t, outbox.Config{DB: d, Publisher: b})
+	if got, err := r.Drain(t.Context()); got.Published != 2 || err != nil {
 		t.Errorf("drained %+v, %v", got, err)
 	}
 	close(goOn)
 	wg.Wait()
-	if got, err := dr.Drain(t.Context()); got.Published != 1 || err != nil {
+	if got, err := r.Drain(t.Context()); got.Published != 1 || err != nil {
 		t.Errorf("drained %+v, %v", got, err)
 	}
 	if diff := cmp.Diff(append(later, numbered(0).ID), b.got); diff != "" {
@@ -165,14 +165,14 @@ func TestDrainLateCommit(t *testing.T) {
 	}
 }
 
-// One drainer publishes at a time. Another one begins when that has ended, or when its
+// One relay publishes at a time. Another one begins when that has ended, or when its
 // lease is over.
 func TestDrainBusy(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *db.Database) {
 		t.Helper()
 		add(t, d, 0, 1)
-		var second *outbox.Drainer
+		var second *outbox.Relay
 		b := &broker{}
 		b.before = func(ctx context.Context, batch []inbox.Message) (int, error) {
 			if got, err := second.Drain(ctx); got != (outbox.Drained{Busy: true}) || err != nil {
@@ -180,8 +180,8 @@ func TestDrainBusy(t *testing.T) {
 			}
 			return 0, errBroker // and it dies, with the right to publish
 		}
-		first := drainer(t, outbox.Config{DB: d, Publisher: b, Lease: time.Second})
-		second = drainer(t, outbox.Config{DB: d, Publisher: &broker{}, Every: 20 * time.Millisecond})
+		first := relay(t, outbox.Config{DB: d, Publisher: b, Lease: time.Second})
+		second = relay(t, outbox.Config{DB: d, Publisher: &broker{}, Every: 20 * time.Millisecond})
 		if _, err := first.Drain(t.Context()); !errors.Is(err, errBroker) {
 			t.Error(err)
 		}
@@ -205,8 +205,8 @@ func TestDrainHangingBroker(t *testing.T) {
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}}
-		dr := drainer(t, outbox.Config{DB: d, Publisher: b, Lease: 100 * time.Millisecond})
-		if _, err := dr.Drain(t.Context()); !errors.Is(err, context.DeadlineExceeded) || waiting(t, d) != 1 {
+		r := relay(t, outbox.Config{DB: d, Publisher: b, Lease: 100 * time.Millisecond})
+		if _, err := r.Drain(t.Context()); !errors.Is(err, context.DeadlineExceeded) || waiting(t, d) != 1 {
 			t.Errorf("%d wait; %v", waiting(t, d), err)
 		}
 	})
@@ -224,8 +224,8 @@ func TestDrainStopped(t *testing.T) {
 			stop()
 			return len(batch), nil
 		}}
-		dr := drainer(t, outbox.Config{DB: d, Publisher: b})
-		if got, err := dr.Drain(ctx); got.Published != 2 || err != nil || waiting(t, d) != 0 {
+		r := relay(t, outbox.Config{DB: d, Publisher: b})
+		if got, err := r.Drain(ctx); got.Published != 2 || err != nil || waiting(t, d) != 0 {
 			t.Errorf("drained %+v, %v; %d wait", got, err, waiting(t, d))
 		}
 	})
@@ -246,10 +246,10 @@ func TestRun(t *testing.T) {
 			}
 			return len(batch), nil
 		}}
-		cfg := outbox.Config{DB: d, Publisher: b, Batch: 2, Every: time.Millisecond, MaxBackoff: 5 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		cfg := outbox.Config{DB: d, Publisher: b, Batch: 2, Every: 5 * time.Millisecond, MaxBackoff: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { drainer(t, cfg).Run(ctx) })
+		wg.Go(func() { relay(t, cfg).Run(ctx) })
 		ids = append(ids, add(t, d, 5, 25)...) // events come all the time
 		untilNoneWait(t, d)
 		stop()
@@ -269,7 +269,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 		add(t, d, 90, 91)
-		if drained, err := drainer(t, cfg).Drain(t.Context()); drained.Published != 1 || err != nil {
+		if drained, err := relay(t, cfg).Drain(t.Context()); drained.Published != 1 || err != nil {
 			t.Errorf("after the end of the other one: %+v, %v", drained, err)
 		}
 	})
@@ -286,7 +286,7 @@ func TestRunWithoutDatabase(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var log countingHandler
 		log.enough = func() { stop() }
-		drainer(t, outbox.Config{DB: d, Publisher: &broker{}, Every: time.Millisecond, Logger: slog.New(&log)}).Run(ctx)
+		relay(t, outbox.Config{DB: d, Publisher: &broker{}, Every: time.Millisecond, Logger: slog.New(&log)}).Run(ctx)
 		if n := log.n.Load(); n < 3 {
 			t.Errorf("%d lines", n)
 		}
@@ -309,16 +309,26 @@ func (h *countingHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
+// Everything that is wrong is named, each as an error of its own.
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]outbox.Config{
-		"DB: is required":        {Publisher: &broker{}},
-		"Publisher: is required": {DB: &db.Database{}},
-		"Batch":                  {DB: &db.Database{}, Publisher: &broker{}, Batch: 1001},
-		"Lease":                  {DB: &db.Database{}, Publisher: &broker{}, Lease: -1},
+		"Config.DB is required":        {Publisher: &broker{}},
+		"Config.Publisher is required": {DB: &db.Database{}},
+		"Config.Batch must be from 1":  {DB: &db.Database{}, Publisher: &broker{}, Batch: 1001},
+		"Config.Every must not":        {DB: &db.Database{}, Publisher: &broker{}, Every: -1},
+		"Config.Lease must not":        {DB: &db.Database{}, Publisher: &broker{}, Lease: -1},
+		"Config.MaxBackoff must not":   {DB: &db.Database{}, Publisher: &broker{}, MaxBackoff: -1},
 	} {
-		if _, err := outbox.New(cfg); onlyonce.CodeOf(err) != onlyonce.CodeConfig || !strings.Contains(err.Error(), want) {
+		_, err := outbox.New(cfg)
+		if e, ok := errors.AsType[*onlyonce.Error](err); !ok || e.Code != onlyonce.CodeConfig || !strings.Contains(e.Hint, want) {
 			t.Errorf("%q: %v", want, err)
+		}
+	}
+	err := outbox.Config{Batch: -1, Lease: -1}.Validate()
+	for _, field := range []string{"DB", "Publisher", "Batch", "Lease"} {
+		if err == nil || !strings.Contains(err.Error(), "Config."+field+" ") {
+			t.Errorf("not said of %s: %v", field, err)
 		}
 	}
 }

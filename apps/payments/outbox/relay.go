@@ -24,18 +24,18 @@ type Publisher interface {
 	Publish(ctx context.Context, msgs []inbox.Message) error
 }
 
-// Config says what a Drainer works on. Those fields that are not required are careful
+// Config says what a Relay works on. Those fields that are not required are careful
 // when they are zero.
 type Config struct {
 	// DB is where the events wait. Required.
 	DB *db.Database
-	// Publisher takes them. Required. The Drainer does not close it.
+	// Publisher takes them. Required. The Relay does not close it.
 	Publisher Publisher
 	// Batch is how many events are published and deleted at a time. Default 100.
 	Batch int
 	// Every is between two looks for new events. Default 500 ms.
 	Every time.Duration
-	// Lease is how long the drainer that publishes keeps others from it, which is also
+	// Lease is how long the relay that publishes keeps others from it, which is also
 	// how long they wait when it dies. Default 15 s. A batch that is not confirmed in
 	// half of it is published again.
 	Lease time.Duration
@@ -70,40 +70,49 @@ func (c Config) WithDefaults() Config {
 func (c Config) Validate() error {
 	var errs []error
 	if c.DB == nil {
-		errs = append(errs, errors.New("config DB: is required"))
+		errs = append(errs, configError("Config.DB", "is required"))
 	}
 	if c.Publisher == nil {
-		errs = append(errs, errors.New("config Publisher: is required"))
+		errs = append(errs, configError("Config.Publisher", "is required"))
 	}
 	if c.Batch < 0 || c.Batch > maxBatch {
-		errs = append(errs, fmt.Errorf("config Batch: %d is not from 1 to %d", c.Batch, maxBatch))
+		errs = append(errs, configError("Config.Batch", "must be from 1 to %d, got %d", maxBatch, c.Batch))
 	}
-	if c.Every < 0 || c.Lease < 0 || c.MaxBackoff < 0 {
-		errs = append(errs, errors.New("config Every, Lease, MaxBackoff: must not be negative"))
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"Config.Every", c.Every}, {"Config.Lease", c.Lease}, {"Config.MaxBackoff", c.MaxBackoff}} {
+		if d.value < 0 {
+			errs = append(errs, configError(d.field, "must not be negative, got %v", d.value))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+func configError(field, format string, args ...any) *onlyonce.Error {
+	return &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "check outbox configuration", Hint: field + " " + fmt.Sprintf(format, args...)}
 }
 
 // maxBatch keeps a batch's ids within one statement.
 const maxBatch = 1000
 
-// Drainer publishes events. Any number of drainers, in any number of processes, may
+// Relay publishes events. Any number of relays, in any number of processes, may
 // run on one database: one of them publishes at a time, and should two do, events go
 // out twice under one id.
-type Drainer struct {
+type Relay struct {
 	cfg Config
-	// holder is this drainer's name in the lock.
+	// holder is this relay's name in the lock.
 	holder string
 }
 
-// New makes a Drainer. Nothing runs until Drain or Run is called. A configuration that
+// New makes a Relay. Nothing runs until Drain or Run is called. A configuration that
 // cannot be is an *onlyonce.Error with CodeConfig.
-func New(cfg Config) (*Drainer, error) {
+func New(cfg Config) (*Relay, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
-		return nil, &onlyonce.Error{Code: onlyonce.CodeConfig, Op: "new drainer", Hint: "set the fields that are named", Err: err}
+		return nil, err
 	}
-	return &Drainer{cfg: cfg, holder: uuid.NewString()}, nil
+	return &Relay{cfg: cfg, holder: uuid.NewString()}, nil
 }
 
 // Drained is what became of one batch.
@@ -112,48 +121,48 @@ type Drained struct {
 	Published int
 	// More: there may be more to publish, at once.
 	More bool
-	// Busy: another drainer is at work.
+	// Busy: another relay is at work.
 	Busy bool
 }
 
 // Drain publishes one batch. An error leaves all of the batch in the table, also what
 // has arrived at the broker: it is published again.
-func (d *Drainer) Drain(ctx context.Context) (Drained, error) {
-	// What waits is looked for first: an idle drainer writes nothing.
-	var any bool
-	if err := d.cfg.DB.Read(ctx, func(ctx context.Context, tx db.Tx) error {
-		return tx.QueryRow(ctx, anyEvent).Scan(&any)
+func (r *Relay) Drain(ctx context.Context) (Drained, error) {
+	// What waits is looked for first: an idle relay writes nothing.
+	var waits bool
+	if err := r.cfg.DB.Read(ctx, func(ctx context.Context, tx db.Tx) error {
+		return tx.QueryRow(ctx, anyEvent).Scan(&waits)
 	}); err != nil {
 		return Drained{}, fmt.Errorf("look for events: %w", err)
 	}
-	if !any {
+	if !waits {
 		return Drained{}, nil
 	}
-	batch, held, err := d.take(ctx)
+	batch, held, err := r.take(ctx)
 	if err != nil || !held || len(batch) == 0 {
 		return Drained{Busy: err == nil && !held}, err
 	}
 	// No transaction is open while the broker is waited for.
-	publishing, cancel := context.WithTimeout(ctx, d.cfg.Lease/2)
+	publishing, cancel := context.WithTimeout(ctx, r.cfg.Lease/2)
 	defer cancel()
-	if err := d.cfg.Publisher.Publish(publishing, batch); err != nil {
+	if err := r.cfg.Publisher.Publish(publishing, batch); err != nil {
 		return Drained{}, fmt.Errorf("publish %d events: %w", len(batch), err)
 	}
-	if err := d.forget(ctx, batch); err != nil {
+	if err := r.forget(ctx, batch); err != nil {
 		return Drained{}, err
 	}
-	return Drained{Published: len(batch), More: len(batch) == d.cfg.Batch}, nil
+	return Drained{Published: len(batch), More: len(batch) == r.cfg.Batch}, nil
 }
 
 // take takes or prolongs the right to publish, and reads the oldest events.
-func (d *Drainer) take(ctx context.Context) (batch []inbox.Message, held bool, err error) {
-	err = d.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
+func (r *Relay) take(ctx context.Context) (batch []inbox.Message, held bool, err error) {
+	err = r.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
 		batch = nil
-		n, err := tx.Exec(ctx, takeLock, d.holder, d.cfg.Lease.Microseconds(), d.holder)
+		n, err := tx.Exec(ctx, takeLock, r.holder, r.cfg.Lease.Microseconds(), r.holder)
 		if held = n == 1; err != nil || !held {
 			return err
 		}
-		return tx.Each(ctx, firstEvents, []any{d.cfg.Batch}, func(row db.Row) error {
+		return tx.Each(ctx, firstEvents, []any{r.cfg.Batch}, func(row db.Row) error {
 			var id, kind, payload string
 			if err := row.Scan(&id, &kind, &payload); err != nil {
 				return err
@@ -170,15 +179,15 @@ func (d *Drainer) take(ctx context.Context) (batch []inbox.Message, held bool, e
 
 // forget deletes what was confirmed, also when the process is told to stop meanwhile:
 // otherwise all of it would be published again.
-func (d *Drainer) forget(ctx context.Context, batch []inbox.Message) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Lease/2)
+func (r *Relay) forget(ctx context.Context, batch []inbox.Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease/2)
 	defer cancel()
 	ids := make([]any, len(batch))
 	for i, msg := range batch {
 		ids[i] = msg.ID
 	}
 	statement := deleteEvents + strings.Repeat("?, ", len(ids)-1) + "?)"
-	err := d.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
+	err := r.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
 		_, err := tx.Exec(ctx, statement, ids...)
 		return err
 	})
@@ -191,63 +200,63 @@ func (d *Drainer) forget(ctx context.Context, batch []inbox.Message) error {
 // Run drains until ctx ends, and gives the right to publish back then. While the
 // broker or the database fails it tries less and less often, and says so. The caller
 // owns the goroutine.
-func (d *Drainer) Run(ctx context.Context) {
-	defer d.release(ctx)
+func (r *Relay) Run(ctx context.Context) {
+	defer r.release(ctx)
 	failures, published := 0, 0
 	for {
-		drained, err := d.Drain(ctx)
+		drained, err := r.Drain(ctx)
 		published += drained.Published
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			failures++
-			d.report(ctx, failures, err)
+			r.report(ctx, failures, err)
 		case failures > 0:
-			d.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "events are published again", slog.Int("failures", failures))
+			r.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "events are published again", slog.Int("failures", failures))
 			failures = 0
 		}
 		if drained.More {
 			continue
 		}
 		if published > 0 {
-			d.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "events published", slog.Int("events", published))
+			r.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "events published", slog.Int("events", published))
 			published = 0
 		}
-		if !wait(ctx, d.pause(failures)) {
+		if !wait(ctx, r.pause(failures)) {
 			return
 		}
 	}
 }
 
 // pause is how long to wait after so many failures in a row.
-func (d *Drainer) pause(failures int) time.Duration {
+func (r *Relay) pause(failures int) time.Duration {
 	if failures == 0 {
-		return d.cfg.Every
+		return r.cfg.Every
 	}
-	most := min(d.cfg.Every<<min(failures, 16), max(d.cfg.MaxBackoff, d.cfg.Every))
+	most := min(r.cfg.Every<<min(failures, 16), max(r.cfg.MaxBackoff, r.cfg.Every))
 	return most/2 + rand.N(most/2+1)
 }
 
 // report logs a failure, and what waits because of it.
-func (d *Drainer) report(ctx context.Context, failures int, err error) {
+func (r *Relay) report(ctx context.Context, failures int, err error) {
 	attrs := []slog.Attr{slog.Int("failures", failures), slog.String("error", err.Error())}
-	if w, err := Look(ctx, d.cfg.DB); err == nil {
+	if w, err := Look(ctx, r.cfg.DB); err == nil {
 		attrs = append(attrs, slog.Int("waiting", w.Events), slog.Time("since", w.Since))
 	}
-	d.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "events cannot be published; they wait in their table, and it is tried again", attrs...)
+	r.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "events cannot be published; they wait in their table, and it is tried again", attrs...)
 }
 
-// release lets another drainer begin at once. Where it fails, the lease runs out.
-func (d *Drainer) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Lease/2)
+// release lets another relay begin at once. Where it fails, the lease runs out.
+func (r *Relay) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease/2)
 	defer cancel()
-	err := d.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
-		_, err := tx.Exec(ctx, dropLock, d.holder)
+	err := r.cfg.DB.Write(ctx, func(ctx context.Context, tx db.Tx) error {
+		_, err := tx.Exec(ctx, dropLock, r.holder)
 		return err
 	})
 	if err != nil {
-		d.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the right to publish events was not given back; it ends by itself", slog.String("error", err.Error()))
+		r.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the right to publish events was not given back; it ends by itself", slog.String("error", err.Error()))
 	}
 }
 

@@ -1,0 +1,56 @@
+package amqpinbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/onlyonce-go/onlyonce/adapters/amqpinbox"
+	"github.com/onlyonce-go/onlyonce/inbox"
+	"github.com/onlyonce-go/onlyonce/internal/testserver"
+	"github.com/onlyonce-go/onlyonce/memstore"
+)
+
+// Whatever a publisher sends, it is handled, or parked where it fails, and nothing behind it
+// waits. Publishers may pretend to be the broker; that makes the inbox careful, and no more.
+func TestHostileMessages(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, testserver.RabbitMQ(t), classic())
+	deep := amqp091.Table{}
+	for range 50 {
+		deep = amqp091.Table{"": deep, "list": []any{nil, int8(1), deep}[:2], "\x00\xff": "\x00\xff"}
+	}
+	q.publish(
+		amqp091.Publishing{MessageId: string(bytes.Repeat([]byte("x"), 255)), Body: []byte("p")},
+		amqp091.Publishing{MessageId: "\x00\xff\r\n", Body: []byte("p")},
+		amqp091.Publishing{MessageId: "empty"},
+		amqp091.Publishing{MessageId: "headers", Headers: deep, Timestamp: time.Unix(1<<40, 0)},
+		amqp091.Publishing{MessageId: "count", Headers: amqp091.Table{"x-delivery-count": int64(math.MaxInt64)}},
+		amqp091.Publishing{MessageId: "less", Headers: amqp091.Table{"x-delivery-count": int64(math.MinInt64)}},
+		amqp091.Publishing{MessageId: "fails", Headers: deep, Body: bytes.Repeat([]byte("\x00"), 10<<20)},
+		amqp091.Publishing{Body: []byte("no id")},
+		amqp091.Publishing{MessageId: "last", Body: []byte("p")},
+	)
+	cfg := q.config(newInbox(t, func(_ context.Context, _ *memstore.Tx, msg inbox.Message) error {
+		if msg.ID == "fails" {
+			return errors.New("\x00 \xff")
+		}
+		return nil
+	}))
+	cfg.WithoutID = amqpinbox.DeadLetter
+	c := run(t, cfg)
+	c.events.wait(t, 8, acked)
+	c.events.wait(t, 1, kind(amqpinbox.EventRejected))
+	c.stop()
+	done, _ := c.events.find(verdict(inbox.Handled))
+	parked, _ := c.events.find(verdict(inbox.Parked))
+	if len(done) != 7 || len(parked) != 1 {
+		t.Errorf("handled %d, parked %+v", len(done), parked)
+	}
+	q.wantEmpty()
+}
