@@ -76,9 +76,10 @@ func (c *Client) CloseIdleConnections() {
 // What came is in the Outcome with an error too: of an error of the journal the intent,
 // under which alone it may be done again, for it may have been kept. An intent that was answered gives its
 // recorded answer; one that was refused, or was not sent, is sent under its key; one
-// that is open is gone on with. A request is another one when its method, URL, body or
-// a header differs, except for credentials and for headers that change by themselves,
-// as Date, User-Agent and those of tracing; what was journaled first is what is sent.
+// that is open is gone on with, as a retry for the budget. A request is another one when
+// its method, URL, body or a header differs, except for credentials and for headers that
+// change by themselves, as Date, User-Agent and those of tracing; what was journaled first
+// is what is sent.
 //
 // ctx ends it early; the end is written to the journal all the same. A crash leaves an
 // open entry, or none and nothing sent.
@@ -125,6 +126,7 @@ func (c *Client) Do(ctx context.Context, req Request) (Outcome, error) {
 	r := newRun(c, lock, entry)
 	r.secrets = o.secrets
 	r.fresh = made && entry.State == Open && entry.Attempts == 0
+	r.resumed = entry.State == Open && entry.Attempts > 0
 	return r.do(ctx)
 }
 

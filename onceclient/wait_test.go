@@ -418,3 +418,18 @@ func TestBudgetIsOfAServer(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// L3: who does an open intent again and again makes retries, which are within the budget.
+func TestDoneAgainIsARetry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := replies(lost())
+		cfg := onceclient.Config{Journal: memjournal.New(), Sender: s, Attempts: 1, Timeout: time.Second}
+		c := newClient(t, cfg)
+		for start := time.Now(); time.Since(start) < 9*time.Second; time.Sleep(10 * time.Millisecond) {
+			_, err := c.Do(t.Context(), charge("order-1", "somewhere"))
+			wantKind(t, err, "unknown")
+		}
+		s.want(t, 11)
+	})
+}

@@ -41,7 +41,8 @@ type Config struct {
 	// Queue is consumed. It must exist. Required.
 	Queue string
 	// Process handles a message that has an id, by an inbox. Required. Its context ends
-	// when Run's has ended and Drain is over; a lost connection does not end it.
+	// when Run's has ended and Drain is over; a lost connection does not end it. A panic of
+	// it is the verdict Again.
 	Process inbox.ProcessFunc
 	// ID is the publisher's id for a message; empty, or a panic: it has none. It must be the same each
 	// time the message is sent, and unique in the queue. Default: the property

@@ -33,6 +33,12 @@
 // the inbox's MaxTries, with a dead-letter exchange, because what the broker gives up first
 // is never parked; where it has no such exchange it is dropped.
 //
+// A message whose headers nest deeper than 32 tables is one that amqp091-go cannot read: it
+// breaks the connection each time (EventLost with a *amqp091.Error of code 501 or 502), so
+// that nothing behind it is consumed. Only the broker can take it away: by a quorum
+// queue's limit of deliveries, which messages beside it use up as well, or by hand. Who may
+// publish to the queue can do that; a classic queue has no such limit.
+//
 // Dead letters are the caller's and the broker's: expiry, a queue's limit of length and
 // of deliveries. This package rejects only messages without an id, and only if told to
 // ([DeadLetter]).

@@ -22,7 +22,7 @@ func (s *session) handle(ctx context.Context, h hand) {
 	held := time.NewTimer(s.cfg.Hold)
 	defer held.Stop()
 	for try := 1; ; try++ {
-		verdict, err := s.hands.Process(s.cfg.Process, h.msg) //nolint:contextcheck // a handler outlives its session
+		verdict, err := s.hands.Process(s.cfg.Process, h.msg)
 		e := Event{Kind: EventProcessed, MessageID: h.msg.ID, Deliveries: h.msg.Deliveries, Verdict: verdict, Try: try, Err: err}
 		if verdict.Ack() {
 			s.settle(h.delivery, e, h.delivery.Ack(false))

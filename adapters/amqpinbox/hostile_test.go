@@ -21,10 +21,7 @@ import (
 func TestHostileMessages(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, testserver.RabbitMQ(t), classic())
-	deep := amqp091.Table{}
-	for range 50 {
-		deep = amqp091.Table{"": deep, "list": []any{nil, int8(1), deep}[:2], "\x00\xff": "\x00\xff"}
-	}
+	deep := nested(20)
 	q.publish(
 		amqp091.Publishing{MessageId: string(bytes.Repeat([]byte("x"), 255)), Body: []byte("p")},
 		amqp091.Publishing{MessageId: "\x00\xff\r\n", Body: []byte("p")},
@@ -52,5 +49,35 @@ func TestHostileMessages(t *testing.T) {
 	if len(done) != 7 || len(parked) != 1 {
 		t.Errorf("handled %d, parked %+v", len(done), parked)
 	}
+	q.wantEmpty()
+}
+
+// nested are headers within headers.
+func nested(depth int) amqp091.Table {
+	table := amqp091.Table{}
+	for range depth {
+		table = amqp091.Table{"": table, "list": []any{nil, int8(1)}, "\x00\xff": "\x00\xff"}
+	}
+	return table
+}
+
+// A message that the library cannot read breaks the connection each time it is delivered. A
+// quorum queue's limit of deliveries takes it away, and what is behind it is handled.
+func TestUnreadableMessage(t *testing.T) {
+	t.Parallel()
+	url := testserver.RabbitMQ(t)
+	dead := &queue{t: t, url: url, name: "dead", channel: connect(t, url)}
+	dead.declare(classic())
+	args := quorum()
+	args["x-delivery-limit"], args["x-dead-letter-exchange"], args["x-dead-letter-routing-key"] = 3, "", "dead"
+	q := newQueue(t, url, args)
+	q.publish(amqp091.Publishing{MessageId: "unreadable", Headers: nested(100)})
+	l, _ := newLedger(t)
+	c := run(t, q.config(l.process))
+	eventually(t, "there is a dead letter", func() bool { return dead.ready() == 1 })
+	q.publishIDs("behind")
+	c.events.wait(t, 1, acked)
+	c.stop()
+	l.wantOne(t, []string{"behind"})
 	q.wantEmpty()
 }

@@ -26,7 +26,8 @@ type Config struct {
 	// has handled. Only committed transactions are read, unless an option says otherwise.
 	Options []kgo.Opt
 	// Process handles a record that has an id, by an inbox. Required. Its context
-	// is cancelled when its partition is given up and Drain is over.
+	// is cancelled when its partition is given up and Drain is over. A panic of it is the
+	// verdict Again.
 	Process inbox.ProcessFunc
 	// WithoutID handles a record that has no id. Required. The message it is given has
 	// the record's position as id (topic, partition and offset): the same on each

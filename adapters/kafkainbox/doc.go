@@ -23,11 +23,20 @@
 // The message's id must be the producer's. A record's position tells redeliveries apart,
 // but not a producer that sends twice; so a record without an id goes to a function of its
 // own (Config.WithoutID), and what happens to it is the caller's choice. A topic
-// that is deleted and made anew begins its offsets anew, and so repeats positions.
+// that is deleted and made anew begins its offsets anew, and so repeats positions. This
+// package notices that some seconds later, joins the group anew, and goes on with the new
+// topic where the group's offsets say.
 //
-// Kafka does not say how often it has delivered a record ([inbox.Message.Deliveries] is
-// 0): a record that kills its process each time is not counted by this package. Tries
-// that end in an error are counted by the inbox.
+// # Deliveries and poison
+//
+// Kafka does not say how often it has delivered a record, but a record that has ended the
+// process of the member before is, in its partition, the first that was not handled. So
+// [inbox.Message.Deliveries] is 2, which stands for two or more, from the beginning of an
+// assignment until one of its records is handled and a commit is sure; then it is 0. With
+// it the inbox claims the record before it runs, counts such tries itself, and parks a
+// record that ends its process each time; meanwhile its partition waits, a lease a try. It
+// costs a transaction more for few records of an assignment. What was in hand beside the
+// record, in other partitions, is counted with it where it was under suspicion too.
 //
 // # What a crash leaves
 //

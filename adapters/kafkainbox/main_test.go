@@ -2,6 +2,7 @@ package kafkainbox_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -23,6 +24,10 @@ import (
 
 func TestMain(m *testing.M) {
 	runChild()
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil { // tests wait most of the time
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -20,7 +20,8 @@ type Config struct {
 	// Stream and Durable name the stream and its consumer, which must exist. Required.
 	Stream, Durable string
 	// Process handles a message that has an id, by an inbox. Required. Its context ends
-	// when Run's has ended and Drain is over; a lost connection does not end it.
+	// when Run's has ended and Drain is over; a lost connection does not end it. A panic of
+	// it is the verdict Again.
 	Process inbox.ProcessFunc
 	// WithoutID handles a message that has no id. Required. The message it is given has its
 	// position as id: the same on each redelivery, another for each time that the publisher

@@ -30,7 +30,7 @@ func (s *session) handle(ctx context.Context, m jetstream.Msg) {
 		s.unsettled(e, m.Nak())
 		return
 	}
-	e.Verdict, e.Err = s.hands.Process(process, msg) //nolint:contextcheck // a handler outlives the pull that it came by
+	e.Verdict, e.Err = s.hands.Process(process, msg)
 	if e.Verdict.Ack() {
 		s.cfg.Observe(e)
 		s.unsettled(e, s.ack(m)) //nolint:contextcheck // so does the ack

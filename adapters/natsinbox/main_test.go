@@ -3,6 +3,7 @@ package natsinbox_test
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,6 +24,10 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(childURL) != "" {
 		os.Exit(childMain())
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil { // tests wait most of the time
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

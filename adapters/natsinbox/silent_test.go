@@ -72,7 +72,10 @@ func TestHostileMessages(t *testing.T) {
 		{Header: nats.Header{eventID: {"empty"}}},
 		{Header: nats.Header{eventID: {"twice", "twice"}}},
 		{Header: nats.Header{eventID: {"fails"}}, Data: bytes.Repeat([]byte("\x00"), 900_000)},
-		{}, {Header: nats.Header{}}, {Header: nats.Header{eventID: {""}}}, {Header: nats.Header{eventID: {"one", "other"}}}, // without an id
+		{},
+		{Header: nats.Header{}},
+		{Header: nats.Header{eventID: {""}}},
+		{Header: nats.Header{eventID: {"one", "other"}}}, // without an id
 	}
 	for _, m := range messages {
 		m.Subject = "payments.charged"

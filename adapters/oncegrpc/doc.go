@@ -1,5 +1,6 @@
 // Package oncegrpc makes gRPC calls that are done once, however often they have to be
-// asked for: [onceclient] with gRPC beneath instead of HTTP.
+// asked for, and serves them: [onceclient] with gRPC beneath instead of HTTP, and the
+// engine behind an interceptor (see The server).
 //
 //	conn, err := grpc.NewClient("dns:///payments:443", oncegrpc.DialOptions()...)
 //	client, err := onceclient.New(onceclient.Config{Journal: journal, Sender: oncegrpc.NewSender(conn)})
@@ -46,4 +47,67 @@
 // method and not the server. Credentials belong into the connection
 // (grpc.WithPerRPCCredentials): those in a call's metadata or options are gone after a
 // crash.
+//
+// # The server
+//
+// A [Server] honours the keys of the methods that its configuration names, whoever the
+// callers are:
+//
+//	once, err := oncegrpc.NewServer(engine, account, oncegrpc.ServerConfig{Methods: map[string]oncegrpc.ServerMethod{
+//		"/shop.Till/Charge": {Policy: canon.Policy{Ignore: []string{"client_ts", "items.*.seen"}}},
+//	}})
+//	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, once.UnaryServerInterceptor()))
+//	pb.RegisterTillServer(server, till)
+//	err = once.CheckServices(server.GetServiceInfo())
+//
+// The key is the metadata idempotency-key, as the header of package oncehttp: quoted or
+// bare, sent once. A request is compared by its fields, not by its bytes: their order on
+// the wire, packing, the order of maps and fields at their defaults (where proto has no
+// presence) do not matter. Unknown fields, extensions and the contents of an Any count by
+// their bytes. A record keeps the schema that it was written under, so that a deploy with
+// new fields does not make another request of a retry. What differs is named by the paths
+// of fields, never by values; fields with the option debug_redact are not named, but the
+// message that they are in.
+//
+// What the handler returns is stored as bytes and sent as they are, to the first caller
+// and in replays, with its code, message and details, and with the metadata that
+// KeepHeaders and KeepTrailers allow. By its code the key is settled:
+//
+//	OK, InvalidArgument, NotFound, AlreadyExists,        it is the answer, and replayed
+//	FailedPrecondition, OutOfRange, Unimplemented
+//	Unauthenticated, PermissionDenied,                   the caller was turned away: the
+//	ResourceExhausted                                    key is free, the call may run again
+//	Unknown, Internal, Unavailable, DeadlineExceeded,    a failure: the key is in doubt; free
+//	Canceled, DataLoss, Aborted, any other               with On5xx: ReleaseKey, in a
+//	                                                     transaction, and between finished steps
+//
+// onlyonce.Declare says otherwise. Answers to a key say in idempotency-status how they
+// came about (executed, replayed, refused, ignored, unprotected), repeat the key, and say
+// until when they are kept (idempotency-expires); a replay bears idempotent-replayed: true.
+// That is in the header of answers that are OK, and in the trailer of all others. Refusals
+// have an ErrorInfo with the reason, x-should-retry, and, where it is true, RetryInfo and
+// retry-after:
+//
+//	IDEMPOTENCY_KEY_REQUIRED, _INVALID      InvalidArgument, with BadRequest
+//	INVALID_REQUEST                         InvalidArgument
+//	UNAUTHENTICATED                         Unauthenticated
+//	REPLAY_FORBIDDEN                        PermissionDenied
+//	REQUEST_IN_PROGRESS, OUTCOME_UNKNOWN,   Aborted; the same call later
+//	RESOURCE_BUSY
+//	IDEMPOTENCY_KEY_REUSED                  FailedPrecondition, with PreconditionFailure and
+//	                                        what differs
+//	IDEMPOTENCY_KEY_EXPIRED                 FailedPrecondition
+//	IDEMPOTENCY_STORE_UNAVAILABLE,          Unavailable; the same call later
+//	MISDIRECTED_REQUEST
+//	HANDLER_FAILED                          Internal; the same call
+//	INVALID_CONFIG                          Internal
+//	ANSWER_NOT_RETAINED                     the code of the answer, DataLoss if that was OK
+//
+// The handler's context is detached from the caller's deadline and connection, and bound by
+// Op.Deadline: a caller that goes away does not abort what is under way. Metadata is
+// buffered until the answer is stored, so that grpc.SendHeader sends nothing early, and
+// grpc.SetSendCompressor does not work. Interceptors before the server's see answers as
+// messages without a type, and should not turn them into others: what is said of the key
+// stays in the metadata. Messages are protobuf of the present generation; a stream cannot
+// be honoured. Keys of methods that stream, or are not named, are ignored, and answered so.
 package oncegrpc

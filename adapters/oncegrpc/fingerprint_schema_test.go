@@ -66,44 +66,44 @@ enum_type {
 `
 
 // describe reads a schema, without the fields of Charge that it does not know yet.
-func describe(t testing.TB, file string, without ...string) protoreflect.FileDescriptor {
-	t.Helper()
+func describe(tb testing.TB, file string, without ...string) protoreflect.FileDescriptor {
+	tb.Helper()
 	p := new(descriptorpb.FileDescriptorProto)
 	if err := prototext.Unmarshal([]byte(file), p); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p.MessageType[0].Field = slices.DeleteFunc(p.MessageType[0].Field, func(f *descriptorpb.FieldDescriptorProto) bool {
 		return slices.Contains(without, f.GetName())
 	})
 	fd, err := protodesc.NewFile(p, protoregistry.GlobalFiles)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return fd
 }
 
 // chargeType is the type of messages of the schema.
-func chargeType(t testing.TB, without ...string) protoreflect.MessageDescriptor {
-	t.Helper()
-	return describe(t, bankFile, without...).Messages().ByName("Charge")
+func chargeType(tb testing.TB, without ...string) protoreflect.MessageDescriptor {
+	tb.Helper()
+	return describe(tb, bankFile, without...).Messages().ByName("Charge")
 }
 
 // textAs is a message of a type, given its text.
-func textAs(t testing.TB, desc protoreflect.MessageDescriptor, text string) *dynamicpb.Message {
-	t.Helper()
+func textAs(tb testing.TB, desc protoreflect.MessageDescriptor, text string) *dynamicpb.Message {
+	tb.Helper()
 	m := dynamicpb.NewMessage(desc)
 	if err := prototext.Unmarshal([]byte(text), m); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m
 }
 
 // bytesAs is a message of a type, given its bytes.
-func bytesAs(t testing.TB, desc protoreflect.MessageDescriptor, raw []byte) *dynamicpb.Message {
-	t.Helper()
+func bytesAs(tb testing.TB, desc protoreflect.MessageDescriptor, raw []byte) *dynamicpb.Message {
+	tb.Helper()
 	m := dynamicpb.NewMessage(desc)
 	if err := (proto.UnmarshalOptions{Resolver: new(protoregistry.Types)}).Unmarshal(raw, m); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m
 }
@@ -116,4 +116,3 @@ rates: 1.5 rates: 2 status: STATUS_OLD client_ts: 17 parent { amount: 1 secret: 
 ratio: 0.1 ids: 1 ids: -2 counts { key: 7 value { sku: "c" } } final: true weight: 2.5
 payload { type_url: "type.example/x" value: "\x08\x01" }
 `
-

@@ -20,15 +20,15 @@ import (
 )
 
 // formOf is the canonical form of a message.
-func formOf(t testing.TB, msg proto.Message, policy canon.Policy) onlyonce.Form {
-	t.Helper()
+func formOf(tb testing.TB, msg proto.Message, policy canon.Policy) onlyonce.Form {
+	tb.Helper()
 	c, text, err := oncegrpc.Canonical(charge, msg, nil, policy)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	form, err := c.Form(c.Version(), text)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return form
 }
@@ -97,28 +97,28 @@ func TestFingerprintDiffers(t *testing.T) {
 		a, b string
 		want string
 	}{
-		"a number":                {`amount: 5000`, `amount: 5001`, "amount"},
-		"a great number":          {`client_ts: 9007199254740993`, `client_ts: 9007199254740992`, "client_ts"},
-		"the greatest number":     {`client_ts: 18446744073709551615`, `client_ts: 18446744073709551614`, "client_ts"},
-		"two fields":              {`amount: 1 currency: "EUR"`, `amount: 2 currency: "USD"`, "amount currency"},
-		"absent, with presence":   {`amount: 1`, `amount: 1 note: ""`, "note"},
-		"absent message":          {`amount: 1`, `amount: 1 account {}`, "account"},
-		"an item":                 {`items { sku: "a" } items { sku: "b" }`, `items { sku: "a" } items { sku: "c" }`, "items.1.sku"},
-		"order of a list":         {`ids: 1 ids: 2`, `ids: 2 ids: 1`, "ids.0 ids.1"},
-		"length of a list":        {`ids: 1`, `ids: 1 ids: 2`, "ids.1"},
-		"a map's value":           {`labels { key: "colour" value: "red" }`, `labels { key: "colour" value: "blue" }`, "labels.colour"},
-		"a map's key":             {`labels { key: "colour" value: "red" }`, `labels { key: "hue" value: "red" }`, "labels.colour labels.hue"},
-		"a map's numbered key":    {`counts { key: 7 value { sku: "a" } }`, `counts { key: 7 value { sku: "b" } }`, "counts.7.sku"},
-		"a key that is a value":   {`labels { key: "ann@example.com" value: "1" }`, `labels { key: "bob@example.com" value: "1" }`, "labels"},
-		"a choice":                {`card: "x"`, `account { sku: "x" }`, "account card"},
-		"an enum":                 {`status: STATUS_OLD`, `status: 2`, "status"},
-		"minus zero":              {`weight: -0.0`, `weight: 0`, "weight"},
-		"infinity":                {`weight: inf`, `weight: -inf`, "weight"},
-		"no number":               {`weight: nan`, `weight: inf`, "weight"},
-		"the next float":          {`ratio: 0.1`, `ratio: 0.10000001`, "ratio"},
-		"bytes":                   {`raw: "\x00"`, `raw: "\x00\x00"`, "raw"},
-		"an Any's type":           {`payload { type_url: "a/x" value: "1" }`, `payload { type_url: "a/y" value: "1" }`, "payload.type_url"},
-		"deep down":               {`parent { parent { amount: 1 } }`, `parent { parent { amount: 2 } }`, "parent.parent.amount"},
+		"a number":              {`amount: 5000`, `amount: 5001`, "amount"},
+		"a great number":        {`client_ts: 9007199254740993`, `client_ts: 9007199254740992`, "client_ts"},
+		"the greatest number":   {`client_ts: 18446744073709551615`, `client_ts: 18446744073709551614`, "client_ts"},
+		"two fields":            {`amount: 1 currency: "EUR"`, `amount: 2 currency: "USD"`, "amount currency"},
+		"absent, with presence": {`amount: 1`, `amount: 1 note: ""`, "note"},
+		"absent message":        {`amount: 1`, `amount: 1 account {}`, "account"},
+		"an item":               {`items { sku: "a" } items { sku: "b" }`, `items { sku: "a" } items { sku: "c" }`, "items.1.sku"},
+		"order of a list":       {`ids: 1 ids: 2`, `ids: 2 ids: 1`, "ids.0 ids.1"},
+		"length of a list":      {`ids: 1`, `ids: 1 ids: 2`, "ids.1"},
+		"a map's value":         {`labels { key: "colour" value: "red" }`, `labels { key: "colour" value: "blue" }`, "labels.colour"},
+		"a map's key":           {`labels { key: "colour" value: "red" }`, `labels { key: "hue" value: "red" }`, "labels.colour labels.hue"},
+		"a map's numbered key":  {`counts { key: 7 value { sku: "a" } }`, `counts { key: 7 value { sku: "b" } }`, "counts.7.sku"},
+		"a key that is a value": {`labels { key: "ann@example.com" value: "1" }`, `labels { key: "bob@example.com" value: "1" }`, "labels"},
+		"a choice":              {`card: "x"`, `account { sku: "x" }`, "account card"},
+		"an enum":               {`status: STATUS_OLD`, `status: 2`, "status"},
+		"minus zero":            {`weight: -0.0`, `weight: 0`, "weight"},
+		"infinity":              {`weight: inf`, `weight: -inf`, "weight"},
+		"no number":             {`weight: nan`, `weight: inf`, "weight"},
+		"the next float":        {`ratio: 0.1`, `ratio: 0.10000001`, "ratio"},
+		"bytes":                 {`raw: "\x00"`, `raw: "\x00\x00"`, "raw"},
+		"an Any's type":         {`payload { type_url: "a/x" value: "1" }`, `payload { type_url: "a/y" value: "1" }`, "payload.type_url"},
+		"deep down":             {`parent { parent { amount: 1 } }`, `parent { parent { amount: 2 } }`, "parent.parent.amount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,13 +22,13 @@ import (
 	"github.com/onlyonce-go/onlyonce/onceclient/memjournal"
 )
 
-// losing loses every third answer that a server has made.
-func losing() grpc.UnaryServerInterceptor {
+// losing breaks the connection instead of giving every third answer, a number of times.
+func (b *bank) losing(times int64) grpc.UnaryServerInterceptor {
 	var n atomic.Int64
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		reply, err := handler(ctx, req)
-		if n.Add(1)%3 == 0 {
-			return nil, status.Error(codes.Unavailable, "the answer is lost")
+		if i := n.Add(1); i%3 == 0 && i <= 3*times {
+			b.lines.hangUp(ctx)
 		}
 		return reply, err
 	}
@@ -59,7 +59,8 @@ func TestServerAndClient(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	effects := map[string]int{}
-	b := newBank(t, setup{before: []grpc.UnaryServerInterceptor{losing()}, handler: func(ctx context.Context, in proto.Message) (proto.Message, error) {
+	op := onlyonce.Op{Lease: 4 * time.Second} // for a quarter of it callers wait
+	b := newBank(t, setup{losing: 20, method: oncegrpc.ServerMethod{Op: op}, handler: func(ctx context.Context, in proto.Message) (proto.Message, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		body := in.(*text).GetValue()
@@ -108,7 +109,9 @@ func TestServerRefusalsAtClient(t *testing.T) {
 		}
 		return reply, err
 	}
-	b := newBank(t, setup{before: []grpc.UnaryServerInterceptor{tell}, handler: func(ctx context.Context, in proto.Message) (proto.Message, error) {
+	// Callers are told to come again after a quarter of a lease.
+	op := onlyonce.Op{Lease: 4 * time.Second}
+	b := newBank(t, setup{method: oncegrpc.ServerMethod{Op: op}, before: []grpc.UnaryServerInterceptor{tell}, handler: func(ctx context.Context, in proto.Message) (proto.Message, error) {
 		switch in.(*text).GetValue() {
 		case "slow":
 			close(running)
@@ -120,7 +123,7 @@ func TestServerRefusalsAtClient(t *testing.T) {
 		}
 		return paid(ctx, in)
 	}})
-	few := func(c *onceclient.Config) { c.Attempts, c.BackoffCap = 2, time.Millisecond }
+	few := func(c *onceclient.Config) { c.Attempts = 1 }
 	keyed := func(key string) context.Context {
 		return metadata.AppendToOutgoingContext(t.Context(), "idempotency-key", key)
 	}
@@ -136,7 +139,8 @@ func TestServerRefusalsAtClient(t *testing.T) {
 	if _, ok := errors.AsType[*onceclient.RefusedError](err); !ok || status.Code(err) != codes.PermissionDenied {
 		t.Errorf("turned away: got %v", err)
 	}
-	// In doubt: asked again, and unknown in the end, with the reference to ask by.
+	// In doubt: unknown in the end, with the reference to ask by.
+	b.want(b.do(ask{key: "doubt", body: "failing"}), codes.Internal, "", "executed")
 	_, err = invoke(keyed("doubt"), b.asClient(few), "failing")
 	unknown, ok := errors.AsType[*onceclient.UnknownError](err)
 	if !ok || unknown.Key != "doubt" || status.Code(err) != codes.Unknown {

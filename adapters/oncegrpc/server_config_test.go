@@ -161,7 +161,9 @@ func TestServerRefusesWhatItCannotProtect(t *testing.T) {
 		"a key's field": {method: oncegrpc.ServerMethod{KeyField: "value.no_such"}},
 		"no message":    {before: []grpc.UnaryServerInterceptor{instead("a text")}},
 		"an old one":    {before: []grpc.UnaryServerInterceptor{instead((*text)(nil))}},
-		"the scope":     {scope: func(context.Context) (string, error) { return "", &onlyonce.Error{Code: onlyonce.CodeConfig, Err: errors.New("secret")} }},
+		"the scope": {scope: func(context.Context) (string, error) {
+			return "", &onlyonce.Error{Code: onlyonce.CodeConfig, Err: errors.New("secret")}
+		}},
 	} {
 		s.handler = paid
 		b := newBank(t, s)
@@ -242,8 +244,10 @@ func TestServerBetweenInterceptors(t *testing.T) {
 		}
 	}
 	b := newBank(t, setup{
-		handler: func(ctx context.Context, _ proto.Message) (proto.Message, error) { return wrapperspb.String("x"), ctx.Err() },
-		before:  []grpc.UnaryServerInterceptor{note("before")}, behind: []grpc.UnaryServerInterceptor{note("behind")},
+		handler: func(ctx context.Context, _ proto.Message) (proto.Message, error) {
+			return wrapperspb.String("x"), ctx.Err()
+		},
+		before: []grpc.UnaryServerInterceptor{note("before")}, behind: []grpc.UnaryServerInterceptor{note("behind")},
 	})
 	first, again := b.do(ask{key: "k"}), b.do(ask{key: "k"})
 	if got := first.word("before") + first.word("behind") + again.word("before") + again.word("behind"); got != "111" {

@@ -44,6 +44,7 @@ type bank struct {
 	log    *logBuffer
 	server *oncegrpc.Server
 	info   map[string]grpc.ServiceInfo
+	lines  *ledger // its connections
 }
 
 // setup is how a bank is made. Zero: strings, wrapped, a key required.
@@ -52,6 +53,7 @@ type setup struct {
 	config  oncegrpc.ServerConfig // but Methods
 	handler handlerFunc
 	request func() proto.Message
+	losing  int64 // how many answers
 	before  []grpc.UnaryServerInterceptor
 	behind  []grpc.UnaryServerInterceptor
 	faults  storefault.Injector
@@ -120,7 +122,8 @@ func (b *bank) serve(s setup) {
 		b.t.Fatal(err)
 	}
 	b.addr = l.Addr().String()
-	chain := append(append(append([]grpc.UnaryServerInterceptor{}, s.before...), b.server.UnaryServerInterceptor()), s.behind...)
+	b.lines = &ledger{conns: map[string]net.Conn{}}
+	chain := append(append(append([]grpc.UnaryServerInterceptor{b.losing(s.losing)}, s.before...), b.server.UnaryServerInterceptor()), s.behind...)
 	g := grpc.NewServer(grpc.ChainUnaryInterceptor(chain...), grpc.StreamInterceptor(b.server.StreamServerInterceptor()))
 	if s.request == nil {
 		s.request = func() proto.Message { return new(text) }
@@ -140,14 +143,15 @@ func (b *bank) serve(s setup) {
 	g.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "test.Ledger", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
-			{MethodName: "Charge", Handler: serve(charge)}, {MethodName: "Refund", Handler: serve(refund)},
+			{MethodName: "Charge", Handler: serve(charge)},
+			{MethodName: "Refund", Handler: serve(refund)},
 			{MethodName: "Look", Handler: serve("/test.Ledger/Look")},
 		},
 		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, Handler: watchHandler}},
 	}, b)
 	b.info = g.GetServiceInfo()
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = g.Serve(l) })
+	wg.Go(func() { _ = g.Serve(&kept{l, b.lines}) })
 	b.t.Cleanup(wg.Wait)
 	b.t.Cleanup(g.Stop)
 }

@@ -104,13 +104,15 @@ func TestServerFailures(t *testing.T) {
 		reason  string
 		state   onlyonce.State
 	}{
-		"panic":       {func(context.Context, proto.Message) (proto.Message, error) { panic("secret cause") }, codes.Aborted, "outcome_unknown", doubtful},
-		"no answer":   {func(context.Context, proto.Message) (proto.Message, error) { return nil, nil }, codes.Aborted, "outcome_unknown", doubtful},
-		"unreadable":  {func(context.Context, proto.Message) (proto.Message, error) { return wrapperspb.String("\xff"), nil }, codes.Aborted, "outcome_unknown", doubtful},
-		"the engine":  {func(context.Context, proto.Message) (proto.Message, error) { return nil, fmt.Errorf("pay: %w", parked) }, codes.Aborted, "outcome_unknown", doubtful},
-		"an error":    {func(context.Context, proto.Message) (proto.Message, error) { return nil, errors.New("plain") }, codes.Unknown, "", doubtful},
-		"a context":   {func(context.Context, proto.Message) (proto.Message, error) { return nil, context.DeadlineExceeded }, codes.DeadlineExceeded, "", doubtful},
-		"a bad text":  {func(context.Context, proto.Message) (proto.Message, error) { return nil, status.Error(codes.NotFound, "\xff") }, codes.NotFound, "", completed},
+		"panic":      {func(context.Context, proto.Message) (proto.Message, error) { panic("secret cause") }, codes.Aborted, "outcome_unknown", doubtful},
+		"no answer":  {func(context.Context, proto.Message) (proto.Message, error) { return nil, nil }, codes.Aborted, "outcome_unknown", doubtful},
+		"unreadable": {func(context.Context, proto.Message) (proto.Message, error) { return wrapperspb.String("\xff"), nil }, codes.Aborted, "outcome_unknown", doubtful},
+		"the engine": {func(context.Context, proto.Message) (proto.Message, error) { return nil, fmt.Errorf("pay: %w", parked) }, codes.Aborted, "outcome_unknown", doubtful},
+		"an error":   {func(context.Context, proto.Message) (proto.Message, error) { return nil, errors.New("plain") }, codes.Unknown, "", doubtful},
+		"a context":  {func(context.Context, proto.Message) (proto.Message, error) { return nil, context.DeadlineExceeded }, codes.DeadlineExceeded, "", doubtful},
+		"a bad text": {func(context.Context, proto.Message) (proto.Message, error) {
+			return nil, status.Error(codes.NotFound, "\xff")
+		}, codes.NotFound, "", completed},
 		"OK as error": {func(context.Context, proto.Message) (proto.Message, error) { return nil, okError{} }, codes.Unknown, "", doubtful},
 		"not applied": {func(ctx context.Context, _ proto.Message) (proto.Message, error) {
 			onlyonce.Declare(ctx, onlyonce.NotApplied)

@@ -284,8 +284,8 @@ func TestServerMismatch(t *testing.T) {
 	b.want(with(charge, `amount: 5 client_ts: 1 items { sku: "a" }`), codes.OK, "", "executed")
 	b.want(with(charge, `amount: 5 client_ts: 2 items { sku: "a" seen: true }`), codes.OK, "", "replayed")
 	for msg, want := range map[string]string{
-		`amount: 6 items { sku: "a" }`:                                                                  "amount",
-		`amount: 5 items { sku: "4242" }`:                                                               "items.0.sku",
+		`amount: 6 items { sku: "a" }`:    "amount",
+		`amount: 5 items { sku: "4242" }`: "items.0.sku",
 		`amount: 7 items { sku: "a" } labels { key: "x" value: "y" } account { sku: "private" pin: "" }`: "account,amount,labels",
 	} {
 		if msg == `amount: 5 items { sku: "4242" }` {

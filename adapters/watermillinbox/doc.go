@@ -58,5 +58,7 @@
 // Before the inbox's commit: nothing, and the redelivery runs. After it and before the
 // acknowledgement: the effect, and the redelivery is a duplicate. Watermill's message does
 // not say how often it was delivered ([inbox.Message.Deliveries] is 0 unless
-// [Config.Deliveries] knows), so a message that kills its process each time is not counted.
+// [Config.Deliveries] knows), so a message that kills its process each time is not counted by
+// a [inbox.TxInbox], and comes again for ever. [Suspect] has each message claimed first, by
+// which it is counted and parked in the end. An [inbox.Inbox] counts always.
 package watermillinbox

@@ -137,8 +137,8 @@ func (s *NATSServer) ready() bool {
 		strings.Contains(line, `"server_name":"`+s.name()+`"`) && strings.Contains(line, `"jetstream":true`)
 }
 
-// Pause has the server fall silent: it keeps its connections and answers nothing, until
-// Resume. Pausing or resuming a dead server is an error.
+// Pause has the server fall silent, in a moment: it keeps its connections and answers
+// nothing, until Resume. Pausing or resuming a dead server is an error.
 func (s *NATSServer) Pause() error { return s.signal(syscall.SIGSTOP) }
 
 // Resume has a paused server go on.

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"errors"
 	"testing"
 )
 
@@ -27,6 +28,30 @@ func TestNATS(t *testing.T) {
 	}
 	if other := NATS(t); other.URL() == before {
 		t.Errorf("two tests share %s", before)
+	}
+}
+
+// A paused server keeps its port and answers nothing, until it is resumed; it can be
+// killed meanwhile.
+func TestNATSPause(t *testing.T) {
+	t.Parallel()
+	s := NATS(t)
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	for s.ready() { // it may answer once more
+	}
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.proc.waitReady(s.ready); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(s.Pause(), s.Kill()); err != nil {
+		t.Error(err)
+	}
+	if s.Pause() == nil {
+		t.Error("a dead server is paused")
 	}
 }
 

@@ -1,0 +1,111 @@
+package oncegrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/oncegrpc"
+	"github.com/onlyonce-go/onlyonce/memstore"
+)
+
+// shop is a service with one method, as generated code describes it.
+func shop(charge func(ctx context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error)) *grpc.ServiceDesc {
+	handler := func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		in := new(wrapperspb.StringValue)
+		if err := dec(in); err != nil {
+			return nil, err
+		}
+		info := &grpc.UnaryServerInfo{Server: srv, FullMethod: "/shop.Till/Charge"}
+		return interceptor(ctx, in, info, func(ctx context.Context, req any) (any, error) {
+			return charge(ctx, req.(*wrapperspb.StringValue))
+		})
+	}
+	return &grpc.ServiceDesc{
+		ServiceName: "shop.Till", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Charge", Handler: handler}},
+	}
+}
+
+// merchant is who an interceptor for authentication has found the caller to be.
+func merchant(ctx context.Context) (string, error) {
+	for _, name := range metadata.ValueFromIncomingContext(ctx, "merchant") {
+		return name, nil
+	}
+	return "", errors.New("nobody has signed in")
+}
+
+// newTill is a server that charges once for each key, on a port of its own.
+func newTill() (address string, stop func()) {
+	store, err := memstore.New(memstore.Config{SingleProcess: true})
+	if err != nil {
+		panic(err)
+	}
+	engine, err := onlyonce.New(store, onlyonce.Config{})
+	if err != nil {
+		panic(err)
+	}
+	once, err := oncegrpc.NewServer(engine, merchant, oncegrpc.ServerConfig{Methods: map[string]oncegrpc.ServerMethod{
+		"/shop.Till/Charge": {}, // a key is required, and what fails is held in doubt
+	}})
+	if err != nil {
+		panic(err)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(once.UnaryServerInterceptor()))
+	server.RegisterService(shop(func(_ context.Context, in *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+		fmt.Println("charging", in.GetValue())
+		return wrapperspb.String("receipt for " + in.GetValue()), nil
+	}), nil)
+	if err := once.CheckServices(server.GetServiceInfo()); err != nil {
+		panic(err) // a method that is not there, or that streams
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- server.Serve(l) }()
+	return l.Addr().String(), func() {
+		server.Stop()
+		<-ended
+		engine.Close(context.Background())
+	}
+}
+
+// A call and its retry have one effect and one answer; another call under the same key is
+// refused, and told in what it differs.
+func ExampleServer() {
+	address, stop := newTill()
+	defer stop()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "merchant", "acme", "idempotency-key", "order-42")
+	for _, amount := range []string{"50.00 EUR", "50.00 EUR", "60.00 EUR"} {
+		receipt, header := new(wrapperspb.StringValue), metadata.MD{}
+		err := conn.Invoke(ctx, "/shop.Till/Charge", wrapperspb.String(amount), receipt, grpc.Header(&header))
+		if err != nil {
+			st := status.Convert(err)
+			info := st.Details()[0].(*errdetails.ErrorInfo)
+			fmt.Println(st.Code(), info.GetReason(), info.GetMetadata()["differs"])
+			continue
+		}
+		fmt.Println(header.Get("idempotency-status"), receipt.GetValue())
+	}
+	// Output:
+	// charging 50.00 EUR
+	// [executed] receipt for 50.00 EUR
+	// [replayed] receipt for 50.00 EUR
+	// FailedPrecondition IDEMPOTENCY_KEY_REUSED value
+}
