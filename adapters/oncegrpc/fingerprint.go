@@ -98,46 +98,6 @@ func readPlan(text []byte) (*plan, error) {
 	return &plan{desc: desc, compiled: compiled, text: text}, nil
 }
 
-// schemaOf is the files that define what messages of a type can hold, without services.
-func schemaOf(desc protoreflect.MessageDescriptor) *descriptorpb.FileDescriptorSet {
-	files := map[string]*descriptorpb.FileDescriptorProto{}
-	seen := map[protoreflect.FullName]bool{}
-	var walk func(d protoreflect.MessageDescriptor)
-	add := func(d protoreflect.Descriptor) {
-		file := d.ParentFile()
-		if files[file.Path()] == nil {
-			p := protodesc.ToFileDescriptorProto(file)
-			p.Service = nil
-			files[file.Path()] = p
-		}
-	}
-	walk = func(d protoreflect.MessageDescriptor) {
-		if seen[d.FullName()] {
-			return
-		}
-		seen[d.FullName()] = true
-		add(d)
-		for i := range d.Fields().Len() {
-			f := d.Fields().Get(i)
-			if e := f.Enum(); e != nil {
-				add(e)
-			}
-			if m := f.Message(); m != nil {
-				walk(m)
-			}
-		}
-	}
-	walk(desc)
-	set := &descriptorpb.FileDescriptorSet{}
-	for _, file := range files {
-		set.File = append(set.File, file)
-	}
-	slices.SortFunc(set.File, func(a, b *descriptorpb.FileDescriptorProto) int {
-		return strings.Compare(a.GetName(), b.GetName())
-	})
-	return set
-}
-
 // canonical makes the canonical forms of one request.
 type canonical struct {
 	method string

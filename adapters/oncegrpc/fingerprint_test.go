@@ -5,13 +5,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/apipb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/sourcecontextpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/onlyonce-go/onlyonce"
@@ -159,6 +166,22 @@ func TestFingerprintSecrets(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// F2: no two keys of a map are the same, whatever is in them.
+func TestFingerprintMapKeys(t *testing.T) {
+	t.Parallel()
+	desc := chargeType(t)
+	seen := map[[32]byte]string{}
+	for _, key := range []string{"", "a", "A", "$", "\xff", "\xfe", "$/w==", "$/g==", "$YQ==", "$JA==", "\x00", "�", "a/b", "a~b", `"`} {
+		m := dynamicpb.NewMessage(desc)
+		m.Mutable(desc.Fields().ByName("labels")).Map().Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString("x"))
+		sum := formOf(t, m, canon.Policy{}).Sum()
+		if other, ok := seen[sum]; ok {
+			t.Errorf("%q and %q are the same", key, other)
+		}
+		seen[sum] = key
 	}
 }
 
@@ -332,6 +355,37 @@ func TestFingerprintOutlivesItsSchema(t *testing.T) {
 	}
 	if other, err := changed.Form(changed.Version(), oldText); err != nil || other.Sum() == recorded.Sum() {
 		t.Errorf("another request is taken for the same: %v", err)
+	}
+}
+
+// F7: the schema that is kept is that of any message, is read again, and is short.
+func TestFingerprintKeepsSchemas(t *testing.T) {
+	t.Parallel()
+	for _, msg := range []proto.Message{
+		structpb.NewNumberValue(1), &descriptorpb.FileDescriptorProto{Name: new("x"), Edition: descriptorpb.Edition_EDITION_2023.Enum()},
+		&apipb.Api{Name: "a", Syntax: 1, SourceContext: &sourcecontextpb.SourceContext{FileName: "f"}},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)}, &healthpb.HealthListResponse{},
+		textAs(t, chargeType(t), whole),
+	} {
+		c, text, err := oncegrpc.Canonical(charge, msg, nil, canon.Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := c.Form(c.Version(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		then, err := c.Form(c.Version(), append(text, ' ')) // as if it was another
+		if err != nil || then.Sum() != now.Sum() {
+			t.Errorf("%T: under its own schema it is another request: %v", msg, err)
+		}
+	}
+	_, text, err := oncegrpc.Canonical(charge, &errdetails.RetryInfo{}, nil, canon.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text) > 600 {
+		t.Errorf("the text has %d bytes: %s", len(text), text)
 	}
 }
 

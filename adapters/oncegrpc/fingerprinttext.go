@@ -29,8 +29,8 @@ const unknownName = "$unknown"
 //	lists     arrays, in their order
 //	maps      objects; a key that is no text, or begins with $, is $ and base64
 //	integers  numbers, enums too
-//	floats    the shortest number that is read back the same; "-0", "NaN", "Infinity"
-//	          and "-Infinity" as texts
+//	floats    the shortest number that is read back the same; "NaN", "Infinity" and
+//	          "-Infinity" as texts
 //	bytes     base64, as are texts that are not UTF-8, in an array
 //	unknown   "$unknown": for each number, as base64, what is there under it, in the
 //	          order in which it came. Extensions count as unknown fields, so that it
@@ -160,8 +160,6 @@ func appendFloat(b []byte, f float64, bits int) []byte {
 		return append(b, `"Infinity"`...)
 	case math.IsInf(f, -1):
 		return append(b, `"-Infinity"`...)
-	case f == 0 && math.Signbit(f):
-		return append(b, `"-0"`...)
 	default:
 		return strconv.AppendFloat(b, f, 'g', -1, bits)
 	}

@@ -224,19 +224,19 @@ func (b *believing) Context() context.Context { return b.ctx }
 
 // disbelieve drops what only the server may say (rule K7).
 func disbelieve(ctx context.Context) context.Context {
-	for _, name := range ownNames() {
-		if len(metadata.ValueFromIncomingContext(ctx, name)) == 0 {
-			continue
-		}
-		md, _ := metadata.FromIncomingContext(ctx) // a copy
-		for _, name := range ownNames() {
-			if name != keyName {
-				md.Delete(name)
-			}
-		}
-		return metadata.NewIncomingContext(ctx, md)
+	forged := func(name string) bool {
+		return name != keyName && len(metadata.ValueFromIncomingContext(ctx, name)) > 0
 	}
-	return ctx
+	if !slices.ContainsFunc(ownNames(), forged) {
+		return ctx
+	}
+	md, _ := metadata.FromIncomingContext(ctx) // a copy
+	for _, name := range ownNames() {
+		if name != keyName {
+			md.Delete(name)
+		}
+	}
+	return metadata.NewIncomingContext(ctx, md)
 }
 
 func badSetting(field, text string) error {

@@ -183,6 +183,57 @@ func TestServerRefusesWhatItCannotProtect(t *testing.T) {
 	b.wantRuns(0)
 }
 
+// Section E: what each refusal is over gRPC.
+func TestServerRefusals(t *testing.T) {
+	t.Parallel()
+	said := make(chan error, 1)
+	b := newBank(t, setup{handler: paid, scope: func(context.Context) (string, error) { return "", <-said }})
+	for code, want := range map[onlyonce.Code]struct {
+		code   codes.Code
+		reason string
+		retry  string
+		with   string
+		after  string
+	}{
+		onlyonce.CodeKeyRequired:      {codes.InvalidArgument, "idempotency_key_required", "false", "new_key", ""},
+		onlyonce.CodeKeyInvalid:       {codes.InvalidArgument, "idempotency_key_invalid", "false", "new_key", ""},
+		onlyonce.CodeInvalidRequest:   {codes.InvalidArgument, "invalid_request", "false", "none", ""},
+		onlyonce.CodeUnauthenticated:  {codes.Unauthenticated, "unauthenticated", "false", "none", ""},
+		oncehttp.CodeForbidden:        {codes.PermissionDenied, "replay_forbidden", "false", "none", ""},
+		onlyonce.CodeInProgress:       {codes.Aborted, "request_in_progress", "true", "same_key", "1"},
+		onlyonce.CodeLeaseLost:        {codes.Aborted, "request_in_progress", "true", "same_key", "1"},
+		onlyonce.CodeOutcomeUnknown:   {codes.Aborted, "outcome_unknown", "true", "same_key", "5"},
+		onlyonce.CodeResourceBusy:     {codes.Aborted, "resource_busy", "true", "same_key", "1"},
+		onlyonce.CodeKeyExpired:       {codes.FailedPrecondition, "idempotency_key_expired", "false", "none", ""},
+		onlyonce.CodeKeyReused:        {codes.FailedPrecondition, "idempotency_key_reused", "false", "new_key", ""},
+		onlyonce.CodeMisdirected:      {codes.Unavailable, "misdirected_request", "true", "same_key", "1"},
+		onlyonce.CodeHandlerFailed:    {codes.Internal, "handler_failed", "true", "same_key", ""},
+		onlyonce.CodeStoreUnavailable: {codes.Unavailable, "idempotency_store_unavailable", "true", "same_key", "2"},
+		onlyonce.CodeUncertain:        {codes.Unavailable, "idempotency_store_unavailable", "true", "same_key", "2"},
+		onlyonce.CodeConflict:         {codes.Unavailable, "idempotency_store_unavailable", "true", "same_key", "2"},
+		onlyonce.CodeConfig:           {codes.Internal, "invalid_config", "false", "none", ""},
+		"no_such_code":                {codes.Internal, "invalid_config", "false", "none", ""},
+	} {
+		said <- &onlyonce.Error{Code: code, RetryAfter: 8500 * time.Millisecond}
+		want9 := want.after
+		if want9 != "" {
+			want9 = "9" // the error knows better
+		}
+		if got := b.do(ask{key: "k"}); got.word("retry-after") != want9 {
+			t.Errorf("%s: retry after %q, want %q", code, got.word("retry-after"), want9)
+		}
+		said <- &onlyonce.Error{Code: code, Home: "eu-2", Address: "https://eu-2.example", Err: errors.New("secret cause")}
+		got := b.do(ask{key: "k"})
+		b.want(got, want.code, want.reason, "refused")
+		more := got.info().GetMetadata()
+		if got.word("x-should-retry") != want.retry || got.word("retry-after") != want.after || more["retry_with"] != want.with || more["home"] != "eu-2" ||
+			got.info().GetDomain() != "onlyonce" || got.st.Message() == "" || strings.Contains(got.st.String(), "secret") {
+			t.Errorf("%s: got %v %v", code, got.st, got.trailer)
+		}
+	}
+	b.wantRuns(0)
+}
+
 // instead puts another message in the place of a request.
 func instead(req any) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

@@ -54,6 +54,7 @@ type setup struct {
 	handler handlerFunc
 	request func() proto.Message
 	losing  int64 // how many answers
+	store   *memstore.Store
 	before  []grpc.UnaryServerInterceptor
 	behind  []grpc.UnaryServerInterceptor
 	faults  storefault.Injector
@@ -80,6 +81,9 @@ func newBank(t *testing.T, s setup) *bank {
 	}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if s.store != nil {
+		b.store = s.store
 	}
 	var store onlyonce.TxStore[*memstore.Tx] = b.store
 	if s.faults != nil {
@@ -147,7 +151,12 @@ func (b *bank) serve(s setup) {
 			{MethodName: "Refund", Handler: serve(refund)},
 			{MethodName: "Look", Handler: serve("/test.Ledger/Look")},
 		},
-		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, Handler: watchHandler}},
+		Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
+			if forged := metadata.ValueFromIncomingContext(stream.Context(), "idempotency-status"); len(forged) > 0 {
+				b.t.Errorf("the stream sees %v", forged)
+			}
+			return watchHandler(srv, stream)
+		}}},
 	}, b)
 	b.info = g.GetServiceInfo()
 	var wg sync.WaitGroup

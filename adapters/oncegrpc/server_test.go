@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -22,7 +24,9 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/adapters/oncegrpc"
 	"github.com/onlyonce-go/onlyonce/canon"
+	"github.com/onlyonce-go/onlyonce/memstore"
 	"github.com/onlyonce-go/onlyonce/oncehttp"
+	"github.com/onlyonce-go/onlyonce/storefault"
 )
 
 // C1, C2: of fifty calls at once one runs, and the others are told to come again.
@@ -160,6 +164,15 @@ func TestServerKeys(t *testing.T) {
 		t.Errorf("retry %q, links %v", got.word("x-should-retry"), link)
 	}
 	b.wantRuns(1)
+}
+
+// K1, K6: strict takes the quoted form only, but of other names what their owners send.
+func TestServerStrictKeys(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, setup{handler: paid, config: oncegrpc.ServerConfig{StrictKeys: true, KeyNames: []string{"x-request-id"}}})
+	b.want(b.do(ask{key: `"k"`}), codes.OK, "", "executed")
+	b.want(b.do(ask{more: []string{"x-request-id", "k"}}), codes.OK, "", "replayed")
+	b.want(b.do(ask{key: "k"}), codes.InvalidArgument, "idempotency_key_invalid", "refused")
 }
 
 // K4, K5, K7: an optional key, none, and one that is not honoured.
@@ -312,6 +325,38 @@ func TestServerMismatch(t *testing.T) {
 	b.wantRuns(1)
 }
 
+// F7: a deploy with another schema and policy makes no other request of a retry.
+func TestServerAfterDeploy(t *testing.T) {
+	t.Parallel()
+	before, after := chargeType(t, "secret", "counts", "currency", "weight"), chargeType(t, "secret", "counts")
+	version := func(desc protoreflect.MessageDescriptor, store *memstore.Store, policy canon.Policy) *bank {
+		return newBank(t, setup{
+			store: store, handler: func(context.Context, proto.Message) (proto.Message, error) { return new(text), nil },
+			request: func() proto.Message { return dynamicpb.NewMessage(desc) }, method: oncegrpc.ServerMethod{Policy: policy},
+		})
+	}
+	old := version(before, nil, canon.Policy{Ignore: []string{"client_ts"}})
+	now := version(after, old.store, canon.Policy{})
+	with := func(b *bank, key, msg string) said {
+		return b.do(ask{key: key, msg: textAs(t, after, msg)})
+	}
+	first := `amount: 5 currency: "EUR" weight: 1 client_ts: 1`
+	old.want(with(old, "k", first), codes.OK, "", "executed")
+	now.want(with(now, "k", first), codes.OK, "", "replayed")
+	now.want(with(now, "k", `amount: 5 currency: "EUR" weight: 1 client_ts: 2`), codes.OK, "", "replayed")
+	now.want(with(now, "k", `amount: 5 currency: "USD" weight: 1`), codes.FailedPrecondition, "idempotency_key_reused", "refused")
+	got := with(now, "k", `amount: 6 currency: "EUR" weight: 1`)
+	if now.want(got, codes.FailedPrecondition, "idempotency_key_reused", "refused"); got.info().GetMetadata()["differs"] != "amount" {
+		t.Errorf("differs in %v", got.info().GetMetadata())
+	}
+	// And back again, while both run.
+	now.want(with(now, "k2", first), codes.OK, "", "executed")
+	old.want(with(old, "k2", first), codes.OK, "", "replayed")
+	if old.runs.Load() != 1 || now.runs.Load() != 1 {
+		t.Errorf("%d and %d runs", old.runs.Load(), now.runs.Load())
+	}
+}
+
 // S5, F6: who may not see a record sees neither its answer nor what differs.
 func TestServerAuthorize(t *testing.T) {
 	t.Parallel()
@@ -349,6 +394,39 @@ func TestServerAuthorize(t *testing.T) {
 		t.Errorf("it says what differs: %v", got.info())
 	}
 	b.wantRuns(1)
+}
+
+// S5: a record that is gone by the time it is to be shown is still that of the replay, and
+// of a mismatch nothing is told any more.
+func TestServerAuthorizeGone(t *testing.T) {
+	t.Parallel()
+	var b *bank
+	var asked atomic.Int64
+	sweep := func(ctx context.Context) {
+		b.ahead.Store(int64(48 * time.Hour))
+		if _, err := b.store.Sweep(ctx, onlyonce.SweepRequest{Limit: 10}); err != nil {
+			t.Error(err)
+		}
+	}
+	b = newBank(t, setup{handler: paid, faults: func(m storefault.Method, _ onlyonce.Key) storefault.Fault {
+		if m == storefault.Get {
+			return storefault.Fault{Hold: sweep}
+		}
+		return storefault.Fault{}
+	}, method: oncegrpc.ServerMethod{Authorize: func(_ context.Context, rec onlyonce.Record) error {
+		asked.Add(1)
+		if rec.Answer == nil || rec.State != onlyonce.Completed || rec.Operation != charge || rec.Key.Value != "k" {
+			t.Errorf("it is asked about %+v", rec)
+		}
+		return nil
+	}}})
+	b.want(b.do(ask{key: "k"}), codes.OK, "", "executed")
+	b.want(b.do(ask{key: "k"}), codes.OK, "", "replayed")
+	if asked.Load() != 1 {
+		t.Errorf("it was asked %d times", asked.Load())
+	}
+	b.want(b.do(ask{key: "k"}), codes.OK, "", "executed") // a new life
+	b.ahead.Store(0)
 }
 
 // O1: pure syntax leaves no trace, and does not refuse what was once accepted.

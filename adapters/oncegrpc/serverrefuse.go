@@ -141,7 +141,7 @@ func (p problem) fitting(e *onlyonce.Error) []proto.Message {
 		failure := &errdetails.PreconditionFailure{}
 		for _, name := range e.Differs {
 			failure.Violations = append(failure.Violations, &errdetails.PreconditionFailure_Violation{
-				Type: strings.ToUpper(string(p.reason)), Subject: name, Description: "It differs from the first request under the key.",
+				Type: strings.ToUpper(string(p.reason)), Subject: name, Description: "differs",
 			})
 		}
 		return []proto.Message{failure}
