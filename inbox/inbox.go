@@ -58,6 +58,6 @@ func (i *Inbox) Process(ctx context.Context, msg Message, handler HandlerFunc) (
 
 func (i *Inbox) running(msg Message, handler HandlerFunc) onlyonce.HandlerFunc {
 	return func(ctx context.Context) (onlyonce.Answer, error) {
-		return handled(), handler(ctx, msg)
+		return handled(), handler(ctx, msg.own())
 	}
 }

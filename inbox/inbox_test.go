@@ -466,3 +466,27 @@ func TestOwns(t *testing.T) {
 		t.Error("keys of messages are not told from others")
 	}
 }
+
+// I3: a handler may change what it is given; the next run, and what is parked, have what came.
+func TestHandlerChangesItsMessage(t *testing.T) {
+	t.Parallel()
+	each(t, func(p processor) {
+		t := p.t
+
+		p.before = func(msg inbox.Message) error {
+			copy(msg.Payload, "XXXX")
+			msg.Attributes["topic"] = "XXXX"
+			return errBroken
+		}
+		msg := message("m1", "5 EUR")
+		for range 3 {
+			if verdict, err := p.process(t.Context(), msg); onlyonce.CodeOf(err) == onlyonce.CodeKeyReused {
+				t.Fatalf("%v, %v", verdict, err)
+			}
+		}
+		got := p.show(t, "m1")
+		if got.OtherPayload || string(got.Message.Payload) != "5 EUR" || got.Message.Attributes["topic"] != "charges" {
+			t.Errorf("kept is %+v", got)
+		}
+	})
+}

@@ -1,6 +1,10 @@
 package inbox
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"maps"
+)
 
 // Message is one message as its source delivers it.
 type Message struct {
@@ -16,6 +20,13 @@ type Message struct {
 	// Deliveries is how often the source says it has delivered the message, this time
 	// included; 0: it does not say. It counts crashes, which leave no trace here.
 	Deliveries int
+}
+
+// own is the message for one run of a handler, which may change it: the next run, and what
+// is parked, must have what came.
+func (m Message) own() Message {
+	m.Payload, m.Attributes = bytes.Clone(m.Payload), maps.Clone(m.Attributes)
+	return m
 }
 
 // Verdict is what became of a delivery.

@@ -69,7 +69,7 @@ func (i *TxInbox[Tx]) Process(ctx context.Context, msg Message, handler TxHandle
 		return i.suspicious(ctx, d, handler)
 	}
 	res, err := i.tx.Atomic(ctx, i.op, d.request(), func(ctx context.Context, tx Tx) (onlyonce.Answer, error) {
-		return handled(), handler(ctx, tx, msg)
+		return handled(), handler(ctx, tx, msg.own())
 	})
 	return d.verdict(ctx, res, err)
 }
@@ -88,7 +88,7 @@ func (i *TxInbox[Tx]) suspicious(ctx context.Context, d delivery, handler TxHand
 func (i *TxInbox[Tx]) finishing(msg Message, handler TxHandlerFunc[Tx]) onlyonce.HandlerFunc {
 	return func(ctx context.Context) (onlyonce.Answer, error) {
 		return i.tx.Finish(ctx, func(ctx context.Context, tx Tx) (onlyonce.Answer, error) {
-			return handled(), handler(ctx, tx, msg)
+			return handled(), handler(ctx, tx, msg.own())
 		})
 	}
 }

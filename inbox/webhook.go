@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -341,7 +342,23 @@ func (w *Webhook) report(ctx context.Context, t try) {
 	case t.res.State == onlyonce.InDoubt && (!t.waits || t.tries >= w.inbox.cfg.MaxTries):
 		verdict = Parked
 	}
-	w.cfg.Report(ctx, WebhookReport{ID: t.id, Verdict: verdict, Err: t.err})
+	w.cfg.Report(ctx, WebhookReport{ID: t.id, Verdict: verdict, Err: w.why(t, verdict)})
+}
+
+// why is the error of a try that failed, for who reads reports: the engine speaks of a key
+// that waits for a person, and this one is tried again.
+func (w *Webhook) why(t try, verdict Verdict) error {
+	if verdict != Again || t.err == nil || t.res.State != onlyonce.InDoubt {
+		return t.err
+	}
+	code := onlyonce.CodeOf(t.err)
+	if !w.inbox.resumes {
+		code = onlyonce.CodeHandlerFailed // its transaction was rolled back
+	}
+	return &onlyonce.Error{
+		Code: code, Op: "handle event", Err: reasonOf(t.err),
+		Hint: fmt.Sprintf("try %d of %d; it is kept, and is tried again", t.tries, w.inbox.cfg.MaxTries),
+	}
 }
 
 // turned tells of a try that was made from the store.

@@ -30,6 +30,18 @@ func (r *reports) told(_ context.Context, report inbox.WebhookReport) {
 	r.seen = append(r.seen, report)
 }
 
+// err is the first error of a try to handle an event.
+func (r *reports) err(id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen {
+		if s.Status == 0 && s.ID == id && s.Err != nil {
+			return s.Err.Error()
+		}
+	}
+	return "nothing"
+}
+
 // tries are the verdicts of the tries, in order.
 func (r *reports) tries() string {
 	r.mu.Lock()
@@ -163,6 +175,9 @@ func TestWebhookTriesAgain(t *testing.T) {
 		d.wantRuns(t, 3)
 		if got := d.reports.tries(); got != "again again handled" {
 			t.Errorf("tries: %s", got)
+		}
+		if got := d.reports.err("evt_1"); !strings.Contains(got, "try 1 of 3; it is kept, and is tried again: the account is closed") {
+			t.Errorf("the first failure was told as: %s", got)
 		}
 	})
 }

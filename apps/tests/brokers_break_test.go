@@ -85,6 +85,10 @@ func TestBrokenConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println("runs")
+	go func() { // it does not outlive its parent, who never says a word
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(1)
+	}()
 	consume := consumeWatermill
 	if b, ok := brokers[c.Broker]; ok {
 		consume = b.consume
@@ -287,6 +291,9 @@ func (c brokenConsumer) live(t *testing.T) life {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := l.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -358,14 +365,15 @@ func TestBrokerConsumerIsKilled(t *testing.T) {
 			t.Parallel()
 			dsn, pool, _ := effectsTable(t)
 			url, publish := broker.open(t)
-			ids := make([]string, 100)
+			rounds := soaked(2, 20)
+			ids := make([]string, 50*rounds) // more than the lives before the last can handle
 			for i := range ids {
 				ids[i] = fmt.Sprintf("m-%03d", i)
 			}
 			publish(t, ids...)
 			publish(t, ids[:20]...)
 			c := brokenConsumer{Broker: name, URL: url, Store: dsn, MaxTries: 99, Concurrency: 3}
-			for range soaked(2, 30) {
+			for range rounds {
 				l := c.live(t)
 				for range 1 + rand.IntN(25) { // lines: the process is killed behind any verdict
 					<-l.lines
