@@ -28,9 +28,8 @@ type Request struct {
 	Key string
 	// Method and URL are where it goes.
 	Method, URL string
-	// Header is sent with it. What looks like a credential (Authorization, Cookie and
-	// their like) is sent, but not kept in the journal: after a crash
-	// Config.Authorize has to supply it.
+	// Header is sent with it. What looks like a credential ([IsCredential]) is
+	// sent, but not kept in the journal: after a crash Config.Authorize has to supply it.
 	Header http.Header
 	// Body is sent as it is.
 	Body []byte

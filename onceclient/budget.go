@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"net/url"
 	"sync"
 	"time"
 )
@@ -51,15 +50,6 @@ type window struct {
 
 // slotsInWindow is how finely a window slides.
 const slotsInWindow = 20
-
-// serverOf is what a target's retries are counted for.
-func serverOf(target string) string {
-	u, err := url.Parse(target)
-	if err != nil || u.Host == "" {
-		return ""
-	}
-	return origin(u)
-}
 
 // slot counts requests in a part of a window.
 type slot struct {

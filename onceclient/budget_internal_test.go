@@ -214,7 +214,7 @@ func TestBudgetOfManyServers(t *testing.T) {
 	}
 	for i := range 10000 {
 		now = now.Add(b.slot)
-		b.first(serverOf("https://" + strconv.Itoa(i) + ".example/charges"))
+		b.first(Origin("https://" + strconv.Itoa(i) + ".example/charges"))
 		if i%3 == 0 {
 			if _, ok := b.take("busy"); !ok {
 				t.Fatalf("after %d the busy one has no retry", i)
@@ -235,16 +235,18 @@ func TestBudgetOfManyServers(t *testing.T) {
 	}
 }
 
-func TestServerOf(t *testing.T) {
+func TestOrigin(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]string{
 		"https://acme.example/charges?a=b": "https://acme.example:443",
 		"http://acme.example:80":           "http://acme.example:80",
+		"HTTPS://ACME.Example":             "https://acme.example:443",
+		"http://[::1]:8080/":               "http://::1:8080",
 		"/acme.Payments/Charge":            "",
 		"somewhere":                        "",
 		"http://[::1":                      "",
 	} {
-		if got := serverOf(target); got != want {
+		if got := Origin(target); got != want {
 			t.Errorf("%s: %q, want %q", target, got, want)
 		}
 	}

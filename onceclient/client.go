@@ -18,8 +18,6 @@ type Client struct {
 	sender Sender
 	budget *Budget
 	base   http.RoundTripper
-	// credentials are the canonical names of what is not journaled.
-	credentials []string
 }
 
 // New makes a client. The error joins all that is wrong with cfg, each an
@@ -46,11 +44,8 @@ func New(cfg Config) (*Client, error) {
 		}
 		c.base = standard.Clone()
 	}
-	for _, name := range append(Credentials(), cfg.Credentials...) {
-		c.credentials = append(c.credentials, http.CanonicalHeaderKey(name))
-	}
 	if c.sender == nil {
-		c.sender = &httpSender{cfg: cfg, base: c.base, credentials: c.credentials}
+		c.sender = &httpSender{cfg: cfg, base: c.base}
 	}
 	return c, nil
 }
@@ -93,6 +88,8 @@ func (c *Client) Do(ctx context.Context, req Request) (Outcome, error) {
 	if ctx.Err() != nil {
 		return Outcome{}, fmt.Errorf("begin operation: nothing was sent: %w", context.Cause(ctx))
 	}
+	// The journal then says already that the first attempt may have been made.
+	o.entry.Attempts = 1
 	stands, made, err := c.cfg.Journal.Begin(ctx, o.entry)
 	if err != nil {
 		// It may be in the journal all the same, under an intent that was made up.
@@ -123,10 +120,14 @@ func (c *Client) Do(ctx context.Context, req Request) (Outcome, error) {
 	if entry.State == Answered {
 		return c.recorded(ctx, entry), nil
 	}
+	// Unless another one was here in between, it was not.
+	fresh := made && entry.State == Open && entry.Attempts == 1
+	if fresh {
+		entry.Attempts = 0
+	}
 	r := newRun(c, lock, entry)
-	r.secrets = o.secrets
-	r.fresh = made && entry.State == Open && entry.Attempts == 0
-	r.resumed = entry.State == Open && entry.Attempts > 0
+	r.secrets, r.fresh = o.secrets, fresh
+	r.resumed = r.maySent
 	return r.do(ctx)
 }
 
@@ -134,6 +135,9 @@ func (c *Client) Do(ctx context.Context, req Request) (Outcome, error) {
 // the caller's own transaction, beside the row that the operation belongs to: checked,
 // with an intent and a key if the request had none, and without credentials. When the
 // transaction has committed, Do with the same request and intent, or Resume, sends it.
+// It has no attempts, so that a refusal of the first one is a proof. While nothing has
+// left, Resume leaves it open; a Do that could send nothing ends it (NotSentError), and
+// only another Do opens it again.
 // The errors are those of Do about a request.
 func (c *Client) Entry(req Request) (Entry, error) {
 	o, err := c.operation(req)

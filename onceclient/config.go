@@ -29,7 +29,7 @@ type Config struct {
 	// KeyHeader carries the key. Default "Idempotency-Key".
 	KeyHeader string
 	// Credentials names further headers that are sent, but not kept in the journal;
-	// see Credentials for those that never are.
+	// see IsCredential for those that never are.
 	Credentials []string
 	// MaxAnswer is the longest answer that is taken, in bytes. Default 10 MiB. A longer
 	// one is an UnknownError: the server's answer stays there to be had.

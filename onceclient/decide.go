@@ -15,7 +15,7 @@ func decide(status int, h http.Header) (v Verdict, beforeKey bool) {
 	if status < http.StatusOK {
 		return Again, false
 	}
-	if status < http.StatusBadRequest && !follows(status) {
+	if isAnswer(status, ours) {
 		return Done, beforeKey
 	}
 	if status == http.StatusGone && ours == markRefused {
@@ -62,6 +62,20 @@ func again(status int, h http.Header, ours keyMark) bool {
 // follows tells whether a status asks for the same request elsewhere.
 func follows(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+}
+
+func redirects(status int) bool {
+	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest
+}
+
+// isAnswer tells what needs no other word. Of redirects that is 303, by which operations
+// show what they have made; the others are mostly of who is in front, and lead to https
+// or to a form, unless they are marked as the operation's.
+func isAnswer(status int, ours keyMark) bool {
+	if !redirects(status) {
+		return status < http.StatusMultipleChoices
+	}
+	return status == http.StatusSeeOther || ours.looked() && !follows(status)
 }
 
 // mayPrecedeKey tells whether an answer that is not marked as the operation's may be of

@@ -36,11 +36,20 @@ func TestDecide(t *testing.T) {
 		{201, should, Done, false},
 		{202, shouldNot, Done, false},
 		{204, nil, Done, false},
-		{301, nil, Done, true},
+		{300, nil, Denied, true},
+		{301, nil, Denied, true},
+		{301, executed, Done, false},
+		{302, nil, Denied, true},
+		{302, should, Again, false},
+		{302, shouldNot, Denied, true},
 		{302, replayed, Done, false},
 		{303, nil, Done, true},
 		{303, executed, Done, false},
-		{304, refusedMark, Done, true},
+		{304, refusedMark, Denied, true},
+		{304, nil, Denied, true},
+		{305, nil, Denied, true},
+		{305, replayed, Done, false},
+		{306, nil, Denied, true},
 		{307, nil, Denied, true},
 		{308, nil, Denied, true},
 		{400, nil, Denied, true},
@@ -131,7 +140,7 @@ func TestDecideNever(t *testing.T) {
 			t.Error("it is not asked again though the server said to")
 		case v == Denied && !beforeKey && !mark(h).looked() && status != 402 && status != 422:
 			t.Error("a refusal by who knows whom counts as the operation's")
-		case v == Done && status >= 300 && !beforeKey && !mark(h).looked():
+		case v == Done && status >= 300 && !mark(h).looked() && (status != 303 || !beforeKey):
 			t.Error("a redirect by who knows whom counts as the answer")
 		case v == Done && status >= 400 && !mark(h).looked():
 			t.Error("a failure counts as the answer")

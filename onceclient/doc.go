@@ -21,7 +21,9 @@
 // The server's word wins: X-Should-Retry, or Stripe-Should-Retry, of true or false.
 // Without it the status decides, before the body is read:
 //
-//	2xx, 3xx                              the answer (307 and 308 are followed)
+//	2xx, 303                              the answer
+//	307, 308                              followed; refused where that cannot be
+//	other 3xx                             refused: set the URL to where it leads
 //	408, 425, 429, 5xx                    asked again
 //	409 with Retry-After, or with
 //	Idempotency-Status: refused           asked again: in progress, in doubt or busy
@@ -32,13 +34,13 @@
 // So do a broken connection, a time-out and a body that breaks off. A 5xx, or a 408,
 // that the server wants no retry of is unknown, unless the server says that it is the
 // operation's own (Idempotency-Status of executed or replayed, Idempotent-Replayed):
-// then a 5xx is its answer. An unknown operation stays open, since asking again under
+// then a 5xx is its answer, and so is a 3xx but 307 and 308. An unknown operation stays open, since asking again under
 // its key does no harm: the next Resume makes one attempt more.
 //
 // A refusal or a redirect says something of its own attempt only, when it may come from
 // somebody who never looked at the key (a proxy, an authentication, a rate limit), or
 // because of an attempt before. After one that may have been carried out, a 401, a 404 or
-// a 302 therefore ends as unknown, unless the server says that it is the operation's own,
+// a 303 therefore ends as unknown, unless the server says that it is the operation's own,
 // and so does a 409, which is asked again first: servers that mark nothing say it while
 // the attempt before is at work. 402 and 422 come from the operation.
 //

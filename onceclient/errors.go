@@ -50,7 +50,8 @@ func (e *RefusedError) Error() string {
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // NotSentError is the proof that no attempt of the operation has left this machine, of
-// earlier processes neither, and the journal says so. Doing the intent again is safe.
+// earlier processes neither, and the journal says so. Doing the intent again is safe, and
+// sends it; one with CodeRetentionOver is too old for that, and needs another intent.
 type NotSentError struct {
 	// Intent and Key are the operation's; doing the intent again uses the key.
 	Intent, Key string

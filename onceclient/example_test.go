@@ -123,3 +123,21 @@ func ExampleClient_Transport() {
 	fmt.Printf("%d %s %v\n", res.StatusCode, body, err)
 	// Output: 200 charge 1 <nil>
 }
+
+// Which headers are kept in the journal, and which only sent.
+func ExampleIsCredential() {
+	for _, name := range []string{"Authorization", "X-Vendor-Token", "Content-Type", "Idempotency-Key"} {
+		fmt.Println(name, onceclient.IsCredential(name))
+	}
+	// Output:
+	// Authorization true
+	// X-Vendor-Token true
+	// Content-Type false
+	// Idempotency-Key false
+}
+
+// A host is the same however it is written.
+func ExampleOrigin() {
+	fmt.Println(onceclient.Origin("https://API.example.com/charges"))
+	// Output: https://api.example.com:443
+}

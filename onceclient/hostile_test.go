@@ -250,6 +250,7 @@ func TestUnsoundEntries(t *testing.T) {
 		"a state to come": func(e *onceclient.Entry) { e.State = "abandoned" },
 		"no state":        func(e *onceclient.Entry) { e.State = "" },
 		"no time":         func(e *onceclient.Entry) { e.CreatedAt = time.Time{} },
+		"no attempts":     func(e *onceclient.Entry) { e.Attempts = -1 },
 		"no answer":       func(e *onceclient.Entry) { e.State, e.Answer = onceclient.Answered, nil },
 	} {
 		t.Run(name, func(t *testing.T) {

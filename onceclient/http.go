@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"mime"
 	"net/http"
@@ -20,9 +21,8 @@ import (
 // httpSender makes attempts over HTTP. Whatever could send a request a second time goes
 // through it: redirects, new credentials, and what net/http does by itself.
 type httpSender struct {
-	cfg         Config
-	base        http.RoundTripper
-	credentials []string
+	cfg  Config
+	base http.RoundTripper
 }
 
 // Send makes one attempt: one request, and those that the server's redirects and its
@@ -116,9 +116,7 @@ func (s *httpSender) request(ctx context.Context, h hop) (*http.Request, error) 
 	host := req.Header.Get("Host")
 	delete(req.Header, "Host")
 	if h.foreign {
-		for _, name := range s.credentials {
-			delete(req.Header, name)
-		}
+		maps.DeleteFunc(req.Header, func(name string, _ []string) bool { return s.cfg.secret(name) })
 		host = ""
 	}
 	s.setKey(req.Header, h.entry.Key)

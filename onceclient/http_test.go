@@ -357,7 +357,8 @@ func TestCredentials(t *testing.T) {
 	cfg := quick(j)
 	cfg.Credentials = []string{"x-acme-secret"}
 	r := charge("order-1", strings.Replace(s.URL, "http://", "http://user:s3cret@", 1))
-	names := append(onceclient.Credentials(), "X-Acme-Secret")
+	cfg.Credentials = append(cfg.Credentials, "X-Acme-Pin")
+	names := append(onceclient.Credentials(), "X-Acme-Secret", "X-Acme-Pin", "X-Vendor-Token", "X-Session-Id", "Signature", "X-Partner-Key")
 	for _, name := range names[1:] {
 		r.Header.Set(name, "s3cret")
 	}

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/onlyonce-go/onlyonce"
 )
 
 // Entry is what a journal keeps of one operation: all that is needed to ask again
@@ -30,7 +34,8 @@ type Entry struct {
 
 	// State is where the operation stands.
 	State State
-	// Attempts counts those that were begun.
+	// Attempts counts those that were begun: an open entry without any was not sent, which
+	// is a proof. One that Do begins counts its first already.
 	Attempts int
 	// Answer is the server's last word: of an entry that is Answered or Refused the
 	// answer, of an open one what a failed attempt got; nil: it has said nothing.
@@ -41,14 +46,39 @@ type Entry struct {
 	EndedAt time.Time
 }
 
-// sound refuses an entry that a journal cannot have been given here: whoever went on with
-// it would send it without its key, or take a state that it does not know for a proof.
-func sound(e Entry, intent string) error {
-	known := slices.Contains([]State{Open, Answered, Refused, NotSent}, e.State)
-	if e.Intent == intent && e.Key != "" && !e.CreatedAt.IsZero() && known && (e.State != Answered || e.Answer != nil) {
-		return nil
+// Validate refuses what is no entry, with CodeInvalidRequest: whoever went on with it would
+// send it without its key, or take for a proof what is none. Journals take and give no
+// such entry.
+func (e Entry) Validate() error {
+	invalid := func(hint string) error {
+		return &onlyonce.Error{Code: onlyonce.CodeInvalidRequest, Op: "check onceclient.Entry", Hint: hint}
 	}
-	return fmt.Errorf("the entry of %q is none that this program has written: it is of %q, is %q, and has a key: %t", intent, e.Intent, e.State, e.Key != "")
+	switch {
+	case e.Intent == "" || len(e.Intent) > 255 || !utf8.ValidString(e.Intent) || strings.Contains(e.Intent, "\x00"):
+		return invalid("an intent has 1 to 255 bytes of printable UTF-8")
+	case e.Key == "":
+		return invalid("an entry has a key")
+	case e.CreatedAt.IsZero():
+		return invalid("an entry has the time when it was made")
+	case !slices.Contains([]State{Open, Answered, Refused, NotSent}, e.State):
+		return invalid(fmt.Sprintf("no entry has the state %q; it may be a later program's", e.State))
+	case e.State == Answered && e.Answer == nil:
+		return invalid("an entry that is answered has an answer")
+	case e.Attempts < 0:
+		return invalid("an entry has no fewer than 0 attempts")
+	}
+	return nil
+}
+
+// sound refuses an entry that a journal cannot have been given here.
+func sound(e Entry, intent string) error {
+	if e.Intent != intent {
+		return fmt.Errorf("the entry of %q is of %q", intent, e.Intent)
+	}
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("the entry of %q is none that this program has written: %w", intent, err)
+	}
+	return nil
 }
 
 // State is where an operation stands in the journal.
@@ -74,8 +104,8 @@ const (
 type Journal interface {
 	// Begin records an entry, unless there is one of the same intent: then that one
 	// is returned as it stands, and made is false. Of several that begin one intent
-	// at a time, one makes it. No state means Open. What is no entry, as one without a
-	// key, is refused.
+	// at a time, one makes it. No state means Open. What is no entry (Entry.Validate)
+	// is refused.
 	Begin(ctx context.Context, entry Entry) (stands Entry, made bool, err error)
 	// Lock makes the caller the one who works on an entry, until Unlock or until its
 	// process has died, and reads the entry as it is then. It does not wait: ErrLocked
@@ -93,8 +123,8 @@ type Journal interface {
 // Lock is the right to work on one entry. Its methods are not called concurrently.
 type Lock interface {
 	// Save records State, Attempts, Answer, Note and EndedAt; the rest of an entry
-	// never changes. ErrLockLost: somebody else has the entry now, and nothing was
-	// changed.
+	// never changes. What is no entry (Entry.Validate) is refused. ErrLockLost: somebody
+	// else has the entry now, and nothing was changed.
 	Save(ctx context.Context, entry Entry) error
 	// Unlock lets go. The entry stays as it was last saved. It may be called twice.
 	Unlock() error

@@ -34,6 +34,9 @@ func (s *httpSender) next(h hop, r Reply) (*hop, error) {
 	case status == http.StatusUnauthorized && r.BeforeKey && s.cfg.Authorize != nil && !h.again && !h.foreign:
 		h.again = true
 		return &h, nil
+	case redirects(status):
+		// It may have come after an attempt that was carried out: no word of another intent.
+		return nil, redirectError("it is none of 307 or 308, so that another request would be sent; set the URL to where it leads")
 	default:
 		return nil, nil
 	}
@@ -41,22 +44,19 @@ func (s *httpSender) next(h hop, r Reply) (*hop, error) {
 
 // follow is the same request to where a redirect points.
 func (h hop) follow(location string) (*hop, error) {
-	refuse := func(hint string) (*hop, error) {
-		return nil, &onlyonce.Error{Code: CodeRedirect, Op: "follow redirect", Hint: hint}
-	}
 	if h.redirects >= maxRedirects {
-		return refuse("there are more than 5; set the URL to where the last leads")
+		return nil, redirectError("there are more than 5; set the URL to where the last leads")
 	}
 	to, err := h.url.Parse(location)
 	if err != nil || to.Host == "" || (to.Scheme != "http" && to.Scheme != "https") {
-		return refuse("it does not lead to a URL of http or https")
+		return nil, redirectError("it does not lead to a URL of http or https")
 	}
 	if h.url.Scheme == "https" && to.Scheme == "http" {
-		return refuse("it leads from https to http, where everybody could read the request")
+		return nil, redirectError("it leads from https to http, where everybody could read the request")
 	}
 	first, err := url.Parse(h.entry.Target)
 	if err != nil {
-		return refuse("the entry's target is no URL")
+		return nil, redirectError("the entry's target is no URL")
 	}
 	to.User, to.Fragment, to.RawFragment = nil, "", ""
 	h.url, h.foreign = to, origin(to) != origin(first)
@@ -64,10 +64,6 @@ func (h hop) follow(location string) (*hop, error) {
 	return &h, nil
 }
 
-func origin(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return u.Scheme + "://" + u.Hostname() + ":" + port
+func redirectError(hint string) error {
+	return &onlyonce.Error{Code: CodeRedirect, Op: "follow redirect", Hint: hint}
 }

@@ -18,10 +18,10 @@ func redirect(w http.ResponseWriter, status int, to string) {
 	w.WriteHeader(status)
 }
 
-// 307 and 308 are followed with the same request; the others are answers.
+// 307 and 308 are followed with the same request, and 303 is an answer.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{301, 302, 303, 307, 308} {
+	for _, status := range []int{303, 307, 308} {
 		overBoth(t, func(n int, w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/there" {
 				redirect(w, status, "there")
@@ -51,6 +51,39 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
+// L2: a redirect to https by whoever is in front, or to a form, is no answer: nothing was
+// done, and it is told what to do. One that the operation is marked to have given is.
+func TestRedirectsElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{300, 301, 302, 304, 305} {
+		for marked, want := range map[string]string{"": "refused", "refused": "refused", "executed": "answered", "replayed": "answered"} {
+			t.Run(strconv.Itoa(status)+" "+marked, func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+					if marked != "" {
+						w.Header().Set("Idempotency-Status", marked)
+					}
+					redirect(w, status, "/there")
+				})
+				j := memjournal.New()
+				out, err := newClient(t, quick(j)).Do(t.Context(), charge("order-1", s.URL+"/here"))
+				wantKind(t, err, want)
+				s.wantOneKey(t, out.Key, 1)
+				if out.Answer == nil || out.Answer.Status != status {
+					t.Errorf("%+v", out)
+				}
+				if want == "answered" {
+					return
+				}
+				wantState(t, j, "order-1", onceclient.Refused)
+				if !errors.Is(err, &onlyonce.Error{Code: onceclient.CodeRedirect}) || !strings.Contains(err.Error(), "set the URL to where it leads") {
+					t.Errorf("it is not told what to do: %v", err)
+				}
+			})
+		}
+	}
+}
+
 // Another origin gets the key and the request, and no credentials; back home they are
 // sent again.
 func TestRedirectToAnotherOrigin(t *testing.T) {
@@ -73,7 +106,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 		return nil
 	}
 	r := charge("order-1", home.URL)
-	for _, name := range []string{"Authorization", "Cookie", "X-Acme-Secret"} {
+	for _, name := range []string{"Authorization", "Cookie", "X-Acme-Secret", "X-Vendor-Token", "X-Session-Id"} {
 		r.Header.Set(name, "s3cret")
 	}
 	r.Header.Set("Host", "acme.example")
@@ -81,7 +114,7 @@ func TestRedirectToAnotherOrigin(t *testing.T) {
 	wantKind(t, err, "answered")
 	home.wantOneKey(t, out.Key, 2)
 	away.wantOneKey(t, out.Key, 1)
-	for _, name := range []string{"Authorization", "Cookie", "X-Acme-Secret", "X-Signature"} {
+	for _, name := range []string{"Authorization", "Cookie", "X-Acme-Secret", "X-Signature", "X-Vendor-Token", "X-Session-Id"} {
 		if v := away.got()[0].header.Get(name); v != "" {
 			t.Errorf("another origin got %s: %s", name, v)
 		}
@@ -106,7 +139,7 @@ func TestRedirectsRefused(t *testing.T) {
 	}{
 		"for ever":     {func(n int) string { return "/" + strconv.Itoa(n) }, 6, onceclient.CodeRedirect},
 		"to a file":    {func(int) string { return "file:///etc/passwd" }, 1, onceclient.CodeRedirect},
-		"to nothing":   {func(int) string { return "" }, 1, ""},
+		"to nothing":   {func(int) string { return "" }, 1, onceclient.CodeRedirect},
 		"to nonsense":  {func(int) string { return "http://[::1" }, 1, onceclient.CodeRedirect},
 		"without host": {func(int) string { return "http:///x" }, 1, onceclient.CodeRedirect},
 	} {
@@ -116,7 +149,7 @@ func TestRedirectsRefused(t *testing.T) {
 			out, err := newClient(t, quick(memjournal.New())).Do(t.Context(), charge("order-1", s.URL))
 			wantKind(t, err, "refused")
 			s.wantOneKey(t, out.Key, tt.requests)
-			if tt.code != "" && !errors.Is(err, &onlyonce.Error{Code: tt.code}) {
+			if !errors.Is(err, &onlyonce.Error{Code: tt.code}) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -130,6 +163,32 @@ func TestRedirectsRefused(t *testing.T) {
 		_, err := newClient(t, cfg).Do(t.Context(), charge("order-1", s.URL))
 		wantKind(t, err, "refused")
 	})
+}
+
+// A host is the same however it is written: credentials are not lost on the way home.
+func TestRedirectToSameHost(t *testing.T) {
+	t.Parallel()
+	var to []string
+	cfg := quick(memjournal.New())
+	cfg.Base = tripper(func(r *http.Request) (*http.Response, error) {
+		to = append(to, r.URL.Host)
+		if len(to) == 1 {
+			return &http.Response{
+				StatusCode: 307, Header: http.Header{"Location": {"http://ACME.Example:80/there"}}, Body: http.NoBody, Request: r,
+			}, nil
+		}
+		if r.Header.Get("Authorization") != "token" {
+			t.Error("home got no credentials")
+		}
+		return &http.Response{StatusCode: 201, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	})
+	r := charge("order-1", "http://acme.example/here")
+	r.Header.Set("Authorization", "token")
+	_, err := newClient(t, cfg).Do(t.Context(), r)
+	wantKind(t, err, "answered")
+	if len(to) != 2 {
+		t.Errorf("it went to %q", to)
+	}
 }
 
 // What was redirected has left: that the next server cannot be reached is no proof of

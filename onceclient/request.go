@@ -16,16 +16,6 @@ import (
 	"github.com/onlyonce-go/onlyonce"
 )
 
-// Credentials are the headers that are sent, but never kept in a journal. Those of
-// Config.Credentials come on top. Set-Cookie of an answer is not kept either.
-func Credentials() []string {
-	return []string{
-		"Authorization", "Proxy-Authorization", "Cookie",
-		"X-Api-Key", "Api-Key", "Apikey", "X-Goog-Api-Key", "X-Functions-Key", "Ocp-Apim-Subscription-Key",
-		"X-Auth-Token", "X-Access-Token", "X-Auth-Key", "X-Amz-Security-Token", "X-Csrf-Token", "X-Xsrf-Token",
-	}
-}
-
 // operation is a Request that was looked at: what the journal keeps of it, and what it
 // must not.
 type operation struct {
@@ -157,8 +147,8 @@ func checkURL(text string, header http.Header) (string, error) {
 // takeSecrets takes the credentials out of a header.
 func (c *Client) takeSecrets(header http.Header) http.Header {
 	secrets := http.Header{}
-	for _, name := range c.credentials {
-		if values, ok := header[name]; ok {
+	for name, values := range header {
+		if c.cfg.secret(name) {
 			secrets[name] = values
 			delete(header, name)
 		}

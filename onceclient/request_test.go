@@ -86,6 +86,42 @@ func TestRequestIsKept(t *testing.T) {
 	}
 }
 
+// Which headers are never kept; the key is none of them, under no name.
+func TestIsCredential(t *testing.T) {
+	t.Parallel()
+	for _, name := range append(onceclient.Credentials(),
+		"authorization", "X-Authorization", "X-Authenticated-User", "X-Auth", "X-Vendor-Token", "x-client-secret", "X-Password", "X-Session-Id", "Signature",
+		"Signature-Input", "X-Hub-Signature-256", "X-Partner-Key", "X-APIKEY-2", "My-Credentials", "Set-Cookie",
+	) {
+		if !onceclient.IsCredential(name) {
+			t.Errorf("%s is kept", name)
+		}
+	}
+	for _, name := range []string{
+		"Idempotency-Key", "idempotency-key", "X-Idempotency-Key", "X-Idempotency-Token", "Content-Type", "Key", "X-Key-Id", "Accept", "Traceparent", "X-Request-Id", "Host", "",
+	} {
+		if onceclient.IsCredential(name) {
+			t.Errorf("%s is taken for a credential", name)
+		}
+	}
+}
+
+// The key is sent, also elsewhere, when its header's name looks like a credential's.
+func TestKeyHeaderLikeCredential(t *testing.T) {
+	t.Parallel()
+	there := serve(t, func(int, http.ResponseWriter, *http.Request) {})
+	here := serve(t, func(_ int, w http.ResponseWriter, _ *http.Request) { redirect(w, 308, there.URL) })
+	cfg := quick(memjournal.New())
+	cfg.KeyHeader = "X-Request-Token"
+	r := charge("order-1", here.URL)
+	r.Header.Set("X-Request-Token", "k1")
+	out, err := newClient(t, cfg).Do(t.Context(), r)
+	wantKind(t, err, "answered")
+	if got := there.got(); out.Key != "k1" || len(got) != 1 || got[0].header.Get("X-Request-Token") != "k1" {
+		t.Errorf("%+v, %+v", out, got)
+	}
+}
+
 // A wrong configuration is refused, all that is wrong at once.
 func TestConfig(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,9 @@ import (
 //
 // It returns when it has been through all that was open when it was called; the error
 // says that the journal has failed, wholly or for some of them, or that ctx has ended.
-// Operations that are still open afterwards
-// are for the next Resume. Each is bound by Config.Timeout, and every attempt counts as
+// Operations that are still open afterwards are for the next Resume, and so are those of
+// which nothing has left yet ([Client.Entry]), until their key is too old: then they end as
+// NotSentError. Each is bound by Config.Timeout, and every attempt counts as
 // a retry for the budget. Credentials come from Config.Authorize: the journal has none.
 func (c *Client) Resume(ctx context.Context, fn func(Outcome, error)) error {
 	intents, failed := c.pending(ctx)
@@ -68,7 +69,7 @@ func (c *Client) resume(ctx context.Context, intent string) (out Outcome, did bo
 		return Outcome{}, false, nil
 	}
 	r := newRun(c, lock, entry)
-	r.resumed = true
+	r.resumed, r.unattended = true, true
 	out, err = r.do(ctx)
 	return out, true, err
 }

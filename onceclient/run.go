@@ -24,11 +24,13 @@ type run struct {
 	entry Entry
 	// secrets are sent, and not saved.
 	secrets http.Header
-	// fresh: this call has made the entry, so that the journal says already that it
-	// may have been sent, and nobody else can have sent it.
+	// fresh: this call has made the entry, so that the journal counts the first attempt
+	// already, and nobody else can have made it.
 	fresh bool
 	// resumed: the first attempt is somebody's retry.
 	resumed bool
+	// unattended: it is Resume's, and nobody would do it again but the next one.
+	unattended bool
 	// maySent: some attempt, of this call or of one before, may have had an effect.
 	maySent bool
 	// ended is the state that the entry had before: NotSent and Refused are proofs.
@@ -42,7 +44,11 @@ type run struct {
 }
 
 func newRun(c *Client, lock Lock, entry Entry) *run {
-	return &run{c: c, lock: lock, entry: entry, ended: entry.State}
+	return &run{
+		c: c, lock: lock, entry: entry, ended: entry.State,
+		// Each attempt is counted in the journal before it is made.
+		maySent: entry.State == Open && entry.Attempts > 0,
+	}
 }
 
 // do makes attempts until one is the end of it, or no other may be made. Where what the
@@ -54,7 +60,6 @@ func (r *run) do(ctx context.Context) (out Outcome, err error) {
 }
 
 func (r *run) work(ctx context.Context) (Outcome, error) {
-	r.maySent = r.ended == Open && !r.fresh
 	for n := 0; ; n++ {
 		if err := r.ready(ctx, n); err != nil {
 			return r.giveUp(ctx, err)
@@ -95,7 +100,7 @@ func (r *run) ready(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if err := r.c.cfg.late(r.entry); err != nil {
+	if err := r.late(); err != nil {
 		return err
 	}
 	next := r.entry
@@ -117,14 +122,30 @@ func (r *run) ready(ctx context.Context, n int) error {
 	return nil
 }
 
+// late is not nil when the entry may not be sent any more. Where it is known what became
+// of it, nothing is to be looked up.
+func (r *run) late() error {
+	err := r.c.cfg.late(r.entry)
+	late, ok := errors.AsType[*onlyonce.Error](err)
+	if !ok || r.maySent || r.c.cfg.sendable(r.entry) > 0 {
+		return err
+	}
+	told := *late
+	told.Hint = "nothing of it was ever sent, and its key is too old to be sent now: use another intent"
+	if r.ended == Refused {
+		told.Hint = "the server has refused it, and its key is too old to be sent again: use another intent"
+	}
+	return &told
+}
+
 // afford waits until the n-th attempt is within the budget.
 func (r *run) afford(ctx context.Context, n int) error {
 	r.ticket = nil
 	if n == 0 && !r.resumed {
-		r.c.budget.first(serverOf(r.entry.Target))
+		r.c.budget.first(Origin(r.entry.Target))
 		return nil
 	}
-	server := serverOf(r.entry.Target)
+	server := Origin(r.entry.Target)
 	for try := 0; ; try++ {
 		if t, ok := r.c.budget.take(server); ok {
 			r.ticket = &t
@@ -221,6 +242,9 @@ func (r *run) giveUp(ctx context.Context, why error) (Outcome, error) {
 	if r.last.Err != nil && !errors.Is(why, r.last.Err) {
 		err = fmt.Errorf("%w; the last attempt: %w", why, r.last.Err)
 	}
+	if !r.maySent && r.unattended && r.c.cfg.sendable(r.entry) > 0 {
+		return r.stayOpen(ctx, err)
+	}
 	if !r.maySent {
 		return r.nothingLeft(ctx, err)
 	}
@@ -250,6 +274,14 @@ func (r *run) nothingLeft(ctx context.Context, err error) (Outcome, error) {
 		return out, &RefusedError{Intent: out.Intent, Key: out.Key, Reference: out.Reference, Answer: out.Answer, Err: err}
 	}
 	return out, &NotSentError{Intent: out.Intent, Key: out.Key, Err: err}
+}
+
+// stayOpen leaves to the next Resume what this one could not send: the caller's
+// transaction has promised it. Without attempts it is still known that nothing has left.
+func (r *run) stayOpen(ctx context.Context, err error) (Outcome, error) {
+	err = fmt.Errorf("nothing has left yet, and it stays open: %w", err)
+	r.entry.State, r.entry.Attempts, r.entry.Note = Open, 0, note(err)
+	return r.unknown(errors.Join(err, r.save(ctx)))
 }
 
 func (r *run) unknown(err error) (Outcome, error) {

@@ -17,9 +17,10 @@ import (
 //
 // The operation's intent is that of the request's context; without one it is made up,
 // and the errors say it. Whoever tries again around this transport has to give an intent or
-// a key: else each try is another operation. A refusal comes as a response, like any answer; the other
+// a key: else each try is another operation. A refusal of 4xx comes as a response, like any answer; the other
 // errors of Do come as errors, which errors.As finds behind http.Client's. Redirects
-// of 307 and 308 are followed within, so that http.Client repeats nothing by itself.
+// of 307 and 308 are followed within, and one of 301 or 302 is a RefusedError: http.Client
+// would take its GET for the operation.
 // Leave http.Client.Timeout unset: when it fires, http.Client makes a text of the error,
 // and its type is lost. A context's deadline and Config.Timeout do not.
 // The request's body is read whole, up to Config.MaxRequest, before anything is sent; one

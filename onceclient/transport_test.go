@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,9 @@ func TestTransportEnds(t *testing.T) {
 			io.WriteString(w, "no money")
 		case "/moved":
 			redirect(w, 307, "ftp://elsewhere")
+		case "/301", "/302":
+			status, _ := strconv.Atoi(r.URL.Path[1:])
+			redirect(w, status, "/ok")
 		case "/seeother":
 			redirect(w, 303, "/ok")
 		case "/lost":
@@ -129,10 +133,12 @@ func TestTransportEnds(t *testing.T) {
 		{"/ok", "answered", "paid", 201},
 		{"/no", "answered", "no money", 402},
 		{"/moved", "refused", "", 0},
+		{"/301", "refused", "", 0},
+		{"/302", "refused", "", 0},
 		{"/seeother", "answered", "paid", 201},
 		{"/lost", "unknown", "", 0},
 	} {
-		before := len(s.got())
+		before := len(s.got()) // http.Client makes a GET of a 301
 		ctx := onceclient.WithIntent(t.Context(), "order"+tt.path)
 		status, body, err := send(ctx, c, "POST", s.URL+tt.path, nil)
 		wantKind(t, err, tt.kind)
@@ -144,6 +150,9 @@ func TestTransportEnds(t *testing.T) {
 		}
 		if e, ok := errors.AsType[*onceclient.UnknownError](err); ok && (e.Intent != "order/lost" || e.Key == "") {
 			t.Errorf("%+v", e)
+		}
+		if n := len(s.got()) - before; tt.kind == "refused" && n != 1 {
+			t.Errorf("%s: %d requests", tt.path, n)
 		}
 		if tt.kind == "answered" && tt.status == 201 && tt.path == "/ok" {
 			if status, body, err = send(ctx, c, "POST", s.URL+tt.path, nil); status != 201 || body != "paid" || err != nil {

@@ -19,7 +19,11 @@ type Execer interface {
 // of any driver, a pgx.Tx too. What the caller writes there and the entry commit
 // together. If it rolls back there is no entry, and nothing is ever sent; when it has
 // committed, the client's Do with the entry's intent sends it, and Resume does if this
-// process dies before. Nothing must be sent before the commit.
+// process dies before. Nothing must be sent before the commit, and the entry counts no
+// attempt: so a refusal of the first, or that it could not leave, is proved. A Do that
+// proves that nothing has left ends the entry (onceclient.NotSentError), and the caller
+// says what becomes of what it has committed: another Do, or its undoing. Resume leaves
+// such an entry open for the next one.
 //
 // The statement fails, and with it the transaction, if there is an entry of the intent.
 // An entry that no journal takes is CodeInvalidRequest.

@@ -181,3 +181,60 @@ func TestInsertRefuses(t *testing.T) {
 	}
 	var _ sqljournal.Execer = tx
 }
+
+// L2, L4: nothing was sent before the commit, so that a refusal of the first attempt, or
+// that it cannot leave, is proved.
+func TestInsertIsNotSent(t *testing.T) {
+	t.Parallel()
+	p := sqlite(t)
+	db := p.pool(t)
+	j := newJournal(t, db, p.config())
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
+	defer s.Close()
+	gone := newServer(t)
+	gone.Close()
+	c, err := onceclient.New(onceclient.Config{Journal: j, Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	order := func(intent, url string) onceclient.Request {
+		t.Helper()
+		req := onceclient.Request{Intent: intent, Method: http.MethodPost, URL: url, Body: []byte("pay")}
+		e, err := c.Entry(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		if err := errors.Join(j.InsertTx(t.Context(), tx, e), tx.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		return req
+	}
+	_, err = c.Do(t.Context(), order("refused", s.URL))
+	if refused, ok := errors.AsType[*onceclient.RefusedError](err); !ok || refused.Answer.Status != http.StatusBadRequest {
+		t.Errorf("with 400 it is %v", err)
+	}
+	_, err = c.Do(t.Context(), order("unsent", gone.URL))
+	if _, ok := errors.AsType[*onceclient.NotSentError](err); !ok {
+		t.Errorf("without a server it is %v", err)
+	}
+	order("to be sent", gone.URL)
+	for range 2 {
+		if err := c.Resume(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	for intent, want := range map[string]onceclient.State{"refused": onceclient.Refused, "unsent": onceclient.NotSent, "to be sent": onceclient.Open} {
+		if got := stands(t, j, intent); got.State != want {
+			t.Errorf("%s stands at %s, want %s", intent, got.State, want)
+		}
+	}
+	if got := stands(t, j, "to be sent"); got.Attempts != 0 {
+		t.Errorf("%d attempts may have left", got.Attempts)
+	}
+}

@@ -55,8 +55,8 @@ func (l *lock) renew(ctx context.Context) {
 // Save implements [onceclient.Lock]. After an error other than ErrLockLost it may have
 // been saved; it may be repeated.
 func (l *lock) Save(ctx context.Context, e onceclient.Entry) error {
-	if err := checkState(opSave, e.State); err != nil {
-		return err
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("%s: %w", opSave, err)
 	}
 	n, err := l.j.exec(ctx, opSave, l.j.sql.save, append(standing(e), l.j.lease(), l.intent, l.token[:])...)
 	if err == nil && n == 0 {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/onceclient"
@@ -118,25 +117,8 @@ func decodeHeader(b []byte) (map[string][]string, error) {
 // checked gives the entry with its State, or refuses what no journal takes.
 func checked(op string, e onceclient.Entry) (onceclient.Entry, error) {
 	e.State = cmp.Or(e.State, onceclient.Open)
-	invalid := func(hint string) (onceclient.Entry, error) {
-		return onceclient.Entry{}, &onlyonce.Error{Code: onlyonce.CodeInvalidRequest, Op: op, Hint: hint}
+	if err := e.Validate(); err != nil {
+		return onceclient.Entry{}, fmt.Errorf("%s: %w", op, err)
 	}
-	switch {
-	case e.Intent == "" || len(e.Intent) > 255 || !utf8.ValidString(e.Intent) || strings.Contains(e.Intent, "\x00"):
-		return invalid("an intent has 1 to 255 bytes of printable UTF-8")
-	case e.Key == "":
-		return invalid("an entry has a key")
-	case e.CreatedAt.IsZero():
-		return invalid("an entry has the time when it was made")
-	}
-	return e, checkState(op, e.State)
-}
-
-func checkState(op string, s onceclient.State) error {
-	switch s {
-	case onceclient.Open, onceclient.Answered, onceclient.Refused, onceclient.NotSent:
-		return nil
-	default:
-		return &onlyonce.Error{Code: onlyonce.CodeInvalidRequest, Op: op, Hint: "no entry has the state " + string(s)}
-	}
+	return e, nil
 }

@@ -1,11 +1,14 @@
 package tests_test
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +33,9 @@ type consumerConfig struct {
 	Leased     bool
 	Deliveries int
 	Lease      time.Duration
-	// At is where it kills itself; nowhere if At is zero.
+	// Webhook has it serve a webhook, until it is killed.
+	Webhook bool
+	// At is where it kills itself, or where a webhook stands still; nowhere if At is zero.
 	At point
 }
 
@@ -55,6 +60,10 @@ func consumeOne(text string) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Webhook {
+		s.sig = 0 // which is none
+		return serveHook(engine, cfg, s)
+	}
 	verdict, err := consumeWith(ctx, engine, cfg, s)
 	for onlyonce.CodeOf(err) == onlyonce.CodeInProgress { // until the lease of the killed one is over
 		<-time.After(100 * time.Millisecond)
@@ -71,12 +80,6 @@ func consumeOne(text string) error {
 // consumeWith handles the message with either kind of inbox: a name is written, as the
 // last step of the leased one.
 func consumeWith(ctx context.Context, engine *onlyonce.TxEngine[*sql.Tx], cfg consumerConfig, s *signals) (inbox.Verdict, error) {
-	write := func(ctx context.Context, tx *sql.Tx) error {
-		s.reach(handle, false)
-		_, err := tx.ExecContext(ctx, "INSERT INTO names VALUES ('5 EUR')")
-		s.reach(handle, true)
-		return err
-	}
 	msg := inbox.Message{ID: "m1", Payload: []byte("5 EUR"), Deliveries: cfg.Deliveries}
 	config := inbox.Config{Consumer: "balances", Lease: cfg.Lease}
 	if !cfg.Leased {
@@ -84,7 +87,7 @@ func consumeWith(ctx context.Context, engine *onlyonce.TxEngine[*sql.Tx], cfg co
 		if err != nil {
 			return inbox.Again, err
 		}
-		return in.Process(ctx, msg, func(ctx context.Context, tx *sql.Tx, _ inbox.Message) error { return write(ctx, tx) })
+		return in.Process(ctx, msg, s.write)
 	}
 	in, err := inbox.New(engine.Engine, config)
 	if err != nil {
@@ -92,10 +95,51 @@ func consumeWith(ctx context.Context, engine *onlyonce.TxEngine[*sql.Tx], cfg co
 	}
 	return in.Process(ctx, msg, func(ctx context.Context, _ inbox.Message) error {
 		_, err := engine.Finish(ctx, func(ctx context.Context, tx *sql.Tx) (onlyonce.Answer, error) {
-			return onlyonce.Answer{Status: 204}, write(ctx, tx)
+			return onlyonce.Answer{Status: 204}, s.write(ctx, tx, msg)
 		})
 		return err
 	})
+}
+
+// write is the handler in either, and has a point on each side of its effect.
+func (s *signals) write(ctx context.Context, tx *sql.Tx, _ inbox.Message) error {
+	s.reach(handle, false)
+	_, err := tx.ExecContext(ctx, "INSERT INTO names VALUES ('5 EUR')")
+	s.reach(handle, true)
+	return err
+}
+
+// serveHook serves a webhook, and says first where.
+func serveHook(engine *onlyonce.TxEngine[*sql.Tx], cfg consumerConfig, s *signals) error {
+	in, err := inbox.NewTx(engine, inbox.Config{Consumer: "balances", Lease: cfg.Lease})
+	if err != nil {
+		return err
+	}
+	verify, err := inbox.StripeSignature(inbox.StripeConfig{Secrets: []string{webhookSecret}})
+	if err != nil {
+		return err
+	}
+	id, err := inbox.IDFromJSON("/id")
+	if err != nil {
+		return err
+	}
+	hook, err := in.Webhook(inbox.WebhookConfig{Verify: verify, EventID: id}, s.write)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /hook", hook)
+	mux.HandleFunc("GET /reached", func(w http.ResponseWriter, _ *http.Request) {
+		if !s.once.Load() {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println("http://" + listener.Addr().String())
+	return (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(listener)
 }
 
 // consumeAt runs a consumer to its end, and gives what it said; nothing if it was killed.
@@ -159,6 +203,82 @@ func TestKilledConsumer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A webhook that has answered 200 is killed before its handler has begun, while it runs,
+// or when it has committed: the next process handles the event once, and nobody but the
+// store has told it of it. (I2; B113)
+func TestKilledWebhook(t *testing.T) {
+	t.Parallel()
+	for _, at := range []point{{string(storefault.Finish), false}, {handle, false}, {handle, true}, {string(storefault.Finish), true}} {
+		t.Run(at.String(), func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "once.db")
+			blankSQLite(t, file)
+			client := newClient(t)
+			first := startHook(t, consumerConfig{File: file, Webhook: true, Lease: 2 * time.Second, At: at})
+			sendEvent(t, client, first.URL)
+			for a, err := get(t.Context(), client, first.URL+"/reached"); a.status != http.StatusOK; a, err = get(t.Context(), client, first.URL+"/reached") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				pause(t.Context(), 20*time.Millisecond)
+			}
+			first.kill()
+			committed := at == point{string(storefault.Finish), true}
+			if n := namesIn(t, file); n != map[bool]int{true: 1}[committed] {
+				t.Fatalf("%d effects are left of the process that was killed", n)
+			}
+			next := startHook(t, consumerConfig{File: file, Webhook: true})
+			for namesIn(t, file) == 0 {
+				pause(t.Context(), 100*time.Millisecond)
+			}
+			sendEvent(t, client, next.URL)
+			next.kill()
+			if n := namesIn(t, file); n != 1 {
+				t.Errorf("%d effects", n)
+			}
+		})
+	}
+}
+
+// startHook starts a webhook, which is killed with the test.
+func startHook(t *testing.T, cfg consumerConfig) *process {
+	t.Helper()
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(os.Args[0]), log: &lockedLog{}, done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), consumerEnv+"="+string(text))
+	p.cmd.Stderr = p.log
+	stdout, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(p.kill)
+	if p.URL = strings.TrimSpace(line); err != nil {
+		<-p.done
+		t.Fatalf("a webhook does not say where it is: %v\n%s", err, p.log)
+	}
+	return p
+}
+
+// sendEvent sends the event to a webhook, which has to take it.
+func sendEvent(t *testing.T, client *http.Client, url string) {
+	t.Helper()
+	a, err := do(client, stripeRequest(t.Context(), t, url+"/hook", `{"id":"evt_1"}`))
+	if err != nil || a.status != http.StatusOK {
+		t.Fatalf("the webhook answers %d %s, %v", a.status, a.body, err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/onceclient"
@@ -104,8 +103,8 @@ func (j *Journal) Begin(ctx context.Context, e onceclient.Entry) (onceclient.Ent
 	if err := ctx.Err(); err != nil {
 		return none, false, fmt.Errorf("%s: %w", opBegin, err)
 	}
-	if err := check(opBegin, e); err != nil {
-		return none, false, err
+	if err := e.Validate(); err != nil {
+		return none, false, fmt.Errorf("%s: %w", opBegin, err)
 	}
 	for {
 		stands, err := j.read(opBegin, e.Intent)
@@ -123,33 +122,6 @@ func (j *Journal) Begin(ctx context.Context, e onceclient.Entry) (onceclient.Ent
 		if !errors.Is(err, fs.ErrExist) {
 			return none, false, err
 		}
-	}
-}
-
-// check refuses what no journal takes.
-func check(op string, e onceclient.Entry) error {
-	invalid := func(hint string) error {
-		return &onlyonce.Error{Code: onlyonce.CodeInvalidRequest, Op: op, Hint: hint}
-	}
-	switch {
-	case e.Intent == "" || len(e.Intent) > 255 || !utf8.ValidString(e.Intent):
-		return invalid("an intent has 1 to 255 bytes of UTF-8")
-	case e.Key == "":
-		return invalid("an entry has a key")
-	case e.CreatedAt.IsZero():
-		return invalid("an entry has the time when it was made")
-	case !known(e.State):
-		return invalid("no entry has the state " + string(e.State))
-	}
-	return nil
-}
-
-func known(s onceclient.State) bool {
-	switch s {
-	case onceclient.Open, onceclient.Answered, onceclient.Refused, onceclient.NotSent:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -24,6 +24,9 @@ func (l *lock) Save(ctx context.Context, e onceclient.Entry) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", opSave, err)
 	}
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("%s: %w", opSave, err)
+	}
 	if held, err := l.held(); err != nil || !held {
 		return errors.Join(err, fmt.Errorf("%s: %w", opSave, onceclient.ErrLockLost))
 	}
@@ -32,9 +35,6 @@ func (l *lock) Save(ctx context.Context, e onceclient.Entry) error {
 		return err
 	}
 	next.State, next.Attempts, next.Answer, next.Note, next.EndedAt = e.State, e.Attempts, e.Answer, e.Note, e.EndedAt
-	if err := check(opSave, next); err != nil {
-		return err
-	}
 	return l.j.put(opSave, next, os.Rename)
 }
 

@@ -35,6 +35,7 @@ func comesBack(t *testing.T, b *bench) {
 			"X-Latin": {"caf\xe9"}, "trace-bin": {"\x00\xff\n: \x7f"},
 		},
 		Body: []byte("\x00\xff\r\n<&>\\'\"%s$1?{now}"), CreatedAt: moment(), State: onceclient.Open,
+		Attempts: 1, // without it, it was proved that nothing had left
 	}
 	begin(t, b.first, e)
 	same(t, "Begin by another", standing(t, b.second, e.Intent), e)
@@ -173,7 +174,10 @@ func refuses(t *testing.T, b *bench) {
 		"an intent no text": func(e *onceclient.Entry) { e.Intent = "caf\xe9" },
 		"no key":            func(e *onceclient.Entry) { e.Key = "" },
 		"no time":           func(e *onceclient.Entry) { e.CreatedAt = time.Time{} },
+		"an intent of NUL":  func(e *onceclient.Entry) { e.Intent = "a\x00b" },
 		"a strange state":   func(e *onceclient.Entry) { e.State = "done" },
+		"no answer":         func(e *onceclient.Entry) { e.State = onceclient.Answered },
+		"fewer than none":   func(e *onceclient.Entry) { e.Attempts = -1 },
 	} {
 		e := entryOf("i")
 		spoil(&e)
@@ -184,10 +188,17 @@ func refuses(t *testing.T, b *bench) {
 	listed(t, pending(t, b.second, 10))
 	begin(t, b.first, entryOf("i"))
 	l, _ := lock(t, b.first, "i")
-	strange := entryOf("i")
-	strange.State = "done"
-	if err := l.Save(t.Context(), strange); err == nil {
-		t.Error("a strange state was saved")
+	for name, spoil := range map[string]func(e *onceclient.Entry){
+		"a strange state": func(e *onceclient.Entry) { e.State = "done" },
+		"no state":        func(e *onceclient.Entry) { e.State = "" },
+		"no answer":       func(e *onceclient.Entry) { e.State = onceclient.Answered },
+		"fewer than none": func(e *onceclient.Entry) { e.Attempts = -1 },
+	} {
+		strange := entryOf("i")
+		spoil(&strange)
+		if err := l.Save(t.Context(), strange); err == nil {
+			t.Errorf("an entry with %s was saved", name)
+		}
 	}
 	same(t, "after a refused save", standing(t, b.second, "i"), entryOf("i"))
 }

@@ -107,6 +107,7 @@ func sabotages() map[string]fault {
 	}
 	return map[string]fault{
 		"drops headers":         kept("L1_an_entry_comes_back_as_it_was_begun", func(e *onceclient.Entry) { e.Header = nil }),
+		"forgets an attempt":    kept("L1_an_entry_comes_back_as_it_was_begun", func(e *onceclient.Entry) { e.Attempts = 0 }),
 		"takes a body for text": kept("L1_a_body_is_a_body", func(e *onceclient.Entry) { e.Body = []byte(strings.ToValidUTF8(string(e.Body), "?")) }),
 		"folds case":            kept("K_intents_are_compared_byte_by_byte", func(e *onceclient.Entry) { e.Intent = strings.ToLower(e.Intent) }),
 		"cuts intents":          kept("K_what_is_no_entry_is_refused", func(e *onceclient.Entry) { e.Intent = e.Intent[:min(len(e.Intent), 255)] }),
@@ -116,6 +117,7 @@ func sabotages() map[string]fault {
 				e.State = onceclient.NotSent
 			}
 		}),
+		"saves no attempt":       saved("L1_a_save_is_seen_by_all", func(e *onceclient.Entry) { e.Attempts = 0 }),
 		"drops answers":          saved("L1_a_save_is_seen_by_all", func(e *onceclient.Entry) { e.Answer = nil }),
 		"never opens anew":       saved("L1_an_entry_can_be_opened_anew", func(e *onceclient.Entry) { e.State = onceclient.NotSent }),
 		"opens what has ended":   saved("T_pruned_is_what_ended_before", func(e *onceclient.Entry) { e.State = onceclient.Open }),

@@ -7,13 +7,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/onlyonce-go/onlyonce/onceclient"
 )
@@ -43,9 +42,8 @@ func (j *Journal) Begin(ctx context.Context, entry onceclient.Entry) (onceclient
 		return onceclient.Entry{}, false, context.Cause(ctx)
 	}
 	entry.State = cmp.Or(entry.State, onceclient.Open)
-	if entry.Intent == "" || len(entry.Intent) > 255 || !utf8.ValidString(entry.Intent) ||
-		entry.Key == "" || entry.CreatedAt.IsZero() || !known(entry.State) {
-		return onceclient.Entry{}, false, errors.New("begin: this is no entry")
+	if err := entry.Validate(); err != nil {
+		return onceclient.Entry{}, false, fmt.Errorf("begin: %w", err)
 	}
 	if k, ok := j.entries[entry.Intent]; ok {
 		return clone(k.entry), false, nil
@@ -134,8 +132,8 @@ func (l *lock) Save(ctx context.Context, entry onceclient.Entry) error {
 	if k == nil || k.lock != l {
 		return onceclient.ErrLockLost
 	}
-	if !known(entry.State) {
-		return errors.New("save: this is no state")
+	if err := entry.Validate(); err != nil {
+		return fmt.Errorf("save: %w", err)
 	}
 	entry = clone(entry)
 	e := &k.entry
@@ -151,10 +149,6 @@ func (l *lock) Unlock() error {
 		k.lock = nil
 	}
 	return nil
-}
-
-func known(s onceclient.State) bool {
-	return slices.Contains([]onceclient.State{onceclient.Open, onceclient.Answered, onceclient.Refused, onceclient.NotSent}, s)
 }
 
 // clone shares nothing with e.

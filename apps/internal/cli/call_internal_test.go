@@ -401,6 +401,28 @@ func TestCallNotSent(t *testing.T) {
 	}
 }
 
+// L4: what was never sent is not to be run again when its key is too old to be sent; it is
+// another operation then.
+func TestCallNotSentTooLate(t *testing.T) {
+	t.Parallel()
+	p := newPhone(t)
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	for _, first := range []bool{true, false} {
+		args := []string{"-X", "POST", server.URL, "--intent", "o", "--attempts", "1"}
+		if !first {
+			args = append(args, "--retention", "1ns", "--json")
+		}
+		out, errs, code := p.call(t, args...)
+		if code != exitUnsent || strings.Contains(errs, "once that is mended") != first {
+			t.Errorf("%d %s", code, errs)
+		}
+		if !first && (!strings.Contains(errs, "hint: nothing has happened; begin it under another --intent") || strings.Contains(out, `"again"`)) {
+			t.Errorf("it says %s%s", out, errs)
+		}
+	}
+}
+
 // What is interrupted before it has begun has sent nothing itself; whether an earlier
 // run of a named operation has, is not known.
 func TestCallInterruptedAtOnce(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -38,7 +37,7 @@ func (r *callRun) eachOpen(ctx context.Context, fn func(entry onceclient.Entry, 
 			case errors.Is(err, onceclient.ErrNoEntry):
 			case err != nil:
 				faults = append(faults, err)
-			case entry.State == onceclient.Open && (r.asked.origin == "" || originOfText(entry.Target) == r.asked.origin):
+			case entry.State == onceclient.Open && (r.asked.origin == "" || onceclient.Origin(entry.Target) == r.asked.origin):
 				fn(entry, false)
 			}
 		}
@@ -234,7 +233,7 @@ func (c *callCmd) others(in io.Reader) (r callRequest, err error) {
 
 // authorize adds the credentials to an attempt, if it goes where they are for.
 func (r *callRequest) authorize(_ context.Context, req *http.Request, again bool) error {
-	if originOf(req.URL) != r.origin {
+	if onceclient.Origin(req.URL.String()) != r.origin {
 		return nil
 	}
 	if again {
@@ -258,13 +257,4 @@ func (r *callRequest) secrets(password string) []string {
 		}
 	}
 	return slices.DeleteFunc(secrets, func(s string) bool { return len(s) < shortSecret })
-}
-
-// originOfText is whom a URL talks to; empty if it is none.
-func originOfText(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
-	}
-	return originOf(u)
 }

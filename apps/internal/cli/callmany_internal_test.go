@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -147,23 +146,6 @@ func TestCallPrune(t *testing.T) {
 	}
 	if out, _, _ := p.call(t, "--list", "--json"); !strings.Contains(out, `"intent": "open"`) {
 		t.Errorf("open: %s", out)
-	}
-}
-
-// A host is the same in every way it is written.
-func TestOriginOf(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"https://API.example.com/x": "https://api.example.com:443", "https://api.example.com:443": "https://api.example.com:443",
-		"http://api.example.com": "http://api.example.com:80", "http://[::1]:8080/": "http://::1:8080",
-	} {
-		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := originOf(u); got != want || originOfText(text) != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
-		}
 	}
 }
 

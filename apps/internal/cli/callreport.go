@@ -42,7 +42,7 @@ type callView struct {
 	Body       string      `json:"body,omitempty"`
 	BodyBase64 string      `json:"body_base64,omitempty"`
 	Error      string      `json:"error,omitempty"`
-	Again      string      `json:"again,omitempty"` // the command that goes on with it
+	Again      string      `json:"again,omitempty"` // the command that goes on with it, if it can be
 }
 
 // judged is the outcome as one word, and its exit code; empty if the operation was not
@@ -77,7 +77,7 @@ func (r *callRun) view(out onceclient.Outcome, err error) callView {
 	if err != nil {
 		v.Error = r.std.safe(oneLine(err.Error()))
 	}
-	if v.Outcome == outcomeUnknown || v.Outcome == outcomeUnsent {
+	if v.Outcome == outcomeUnknown || v.Outcome == outcomeUnsent && !tooLate(err) {
 		v.Again = r.again(out.Intent)
 	}
 	if a := out.Answer; a != nil {
@@ -138,6 +138,9 @@ func (r *callRun) conclude(out onceclient.Outcome, failed error, code int) error
 	case exitWrong:
 		return &callError{text: oneLine(failed.Error()), code: code}
 	case exitUnsent:
+		if tooLate(failed) {
+			return &callError{oneLine(failed.Error()), "nothing has happened; begin it under another --intent", code}
+		}
 		return &callError{oneLine(failed.Error()), "nothing has happened; once that is mended: " + r.again(out.Intent), code}
 	}
 	text := oneLine(failed.Error())
@@ -148,6 +151,11 @@ func (r *callRun) conclude(out onceclient.Outcome, failed error, code int) error
 		text += ", the server calls it " + out.Reference
 	}
 	return &callError{text, "ask again; it is done once however often you ask: " + r.again(out.Intent), code}
+}
+
+// tooLate tells whether an operation can be sent no more, since its key is too old.
+func tooLate(err error) bool {
+	return errors.Is(err, &onlyonce.Error{Code: onceclient.CodeRetentionOver})
 }
 
 // praise says what is not plain from the answer.

@@ -67,16 +67,7 @@ func (c *callCmd) target() (target, origin string, err error) {
 		c.User, u.User = u.User.Username()+":"+password, nil
 	}
 	u.Fragment, u.RawFragment = "", ""
-	return u.String(), originOf(u), nil
-}
-
-// originOf is whom a URL talks to.
-func originOf(u *url.URL) string {
-	host, port := strings.ToLower(u.Hostname()), u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return u.Scheme + "://" + host + ":" + port
+	return u.String(), onceclient.Origin(u.String()), nil
 }
 
 // method is POST where there is something to send.
@@ -157,7 +148,7 @@ func (c *callCmd) headers(r *callRequest, in *stdinOnce) error {
 			return err
 		case strings.EqualFold(name, c.KeyHeader):
 			keys = append(keys, value)
-		case isCredential(name):
+		case onceclient.IsCredential(name):
 			r.credentials.Add(name, value)
 		default:
 			r.Header.Add(name, value)
@@ -251,21 +242,6 @@ func isFraming(name string) bool {
 		return true
 	}
 	return false
-}
-
-// isCredential tells headers that are never kept, and sent to the URL's host alone: the
-// client's own list, and what looks like one.
-func isCredential(name string) bool {
-	if slices.Contains(onceclient.Credentials(), http.CanonicalHeaderKey(name)) {
-		return true
-	}
-	name = strings.ToLower(name)
-	for _, word := range []string{"authoriz", "authentic", "x-auth", "cookie", "token", "secret", "password", "credential", "apikey", "signature", "session"} {
-		if strings.Contains(name, word) {
-			return true
-		}
-	}
-	return strings.HasSuffix(name, "-key") && !strings.Contains(name, "idempot")
 }
 
 // isToken tells names of headers and methods (RFC 9110).

@@ -91,7 +91,7 @@ func (r *callRun) which(ctx context.Context) (onceclient.Request, error) {
 	case err != nil:
 		return onceclient.Request{}, err
 	case r.URL == "":
-		r.asked.origin = originOfText(entry.Target)
+		r.asked.origin = onceclient.Origin(entry.Target)
 		return requestOf(entry), nil
 	case entry.Key != r.asked.Key:
 		return onceclient.Request{}, misuse(fmt.Sprintf("the key of %s is %q, and stays so", entry.Intent, entry.Key), "leave --key out to go on with it, or name another operation by another --intent")
@@ -223,7 +223,7 @@ func (r *callRun) surroundings() (words []string) {
 		switch {
 		case strings.HasPrefix(header, "@") && header != "@-":
 			words = append(words, "-H", quoted("@"+absolute(header[1:])))
-		case isCredential(name):
+		case onceclient.IsCredential(name) && !strings.EqualFold(name, r.KeyHeader):
 			words = append(words, "-H", quoted(name+": …"))
 		}
 	}
