@@ -45,8 +45,8 @@ type callCmd struct {
 	JSON    bool   `name:"json" env:"-" help:"Print what became of it as JSON, the answer inside."`
 	Silent  bool   `short:"s" env:"-" help:"Say nothing of attempts and waiting, only what went wrong."`
 
-	Resume bool `env:"-" help:"Go on with all operations that have no answer yet."`
-	List   bool `env:"-" help:"List the operations that have no answer yet, and send nothing."`
+	Resume bool `env:"-" help:"Go on with all operations that may have been sent and have no answer. What was never sent (exit code 4) is begun again by its --intent."`
+	List   bool `env:"-" help:"List the operations that may have been sent and have no answer, and send nothing."`
 	Prune  span `placeholder:"AGE" env:"-" help:"Forget answers that are older: 90d. What is open stays. An intent that is forgotten is a new operation."`
 }
 
