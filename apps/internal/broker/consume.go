@@ -44,23 +44,27 @@ func (c Consumer) processed(ctx context.Context, id string, verdict inbox.Verdic
 	case err != nil:
 		level, text = slog.LevelWarn, "event failed; it comes again"
 	}
-	c.say(ctx, level, text, err, slog.String("event", id))
+	c.Logger.LogAttrs(ctx, level, text, with(err, slog.String("event", id))...)
 }
 
 // trouble logs what is wrong with the broker, and is mended by trying again.
 func (c Consumer) trouble(ctx context.Context, what string, err error) {
-	c.say(ctx, slog.LevelWarn, "events: "+what+"; it is tried again", err)
+	c.warn(ctx, what+"; it is tried again", with(err)...)
 }
 
 // unsettled logs that the broker does not know what became of an event.
 func (c Consumer) unsettled(ctx context.Context, id string, err error) {
-	c.say(ctx, slog.LevelWarn, "events: the broker was not told what became of an event; it comes again, as a duplicate if it was handled", err, slog.String("event", id))
+	c.warn(ctx, "the broker was not told what became of an event; it comes again, as a duplicate if it was handled", with(err, slog.String("event", id))...)
 }
 
-// say logs a line, and the error if there is one.
-func (c Consumer) say(ctx context.Context, level slog.Level, text string, err error, attrs ...slog.Attr) {
+func (c Consumer) warn(ctx context.Context, text string, attrs ...slog.Attr) {
+	c.Logger.LogAttrs(ctx, slog.LevelWarn, "events: "+text, attrs...)
+}
+
+// with adds the error, if there is one.
+func with(err error, attrs ...slog.Attr) []slog.Attr {
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
-	c.Logger.LogAttrs(ctx, level, text, attrs...)
+	return attrs
 }

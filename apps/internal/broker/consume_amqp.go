@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -86,7 +85,7 @@ func (c Consumer) observeAMQP(ctx context.Context, e amqpinbox.Event) {
 	case amqpinbox.EventLost:
 		c.trouble(ctx, "RabbitMQ was lost", e.Err)
 	case amqpinbox.EventRejected:
-		c.say(ctx, slog.LevelError, "events: a message without an id is no event; it is rejected, and lies in the queue of dead letters", e.Err)
+		c.warn(ctx, "a message without an id is no event; it is rejected, and lies in the queue of dead letters", with(e.Err)...)
 	case amqpinbox.EventUnsettled:
 		c.unsettled(ctx, e.MessageID, e.Err)
 	case amqpinbox.EventConsuming, amqpinbox.EventGivenBack: // its tries were told of

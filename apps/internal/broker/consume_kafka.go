@@ -67,9 +67,9 @@ func (c Consumer) observeKafka(ctx context.Context, e kafkainbox.Event) {
 	case kafkainbox.EventFetchFailed:
 		c.trouble(ctx, "Kafka could not be read", e.Err)
 	case kafkainbox.EventLost:
-		c.say(ctx, slog.LevelWarn, "events: Kafka has taken a partition away; what was handled of it lately comes again, as duplicates", e.Err, partitionOf(e))
+		c.warn(ctx, "Kafka has taken a partition away; what was handled of it lately comes again, as duplicates", with(e.Err, partitionOf(e))...)
 	case kafkainbox.EventAbandoned:
-		c.say(ctx, slog.LevelWarn, "events: a partition was given up while one of its events was being handled", e.Err, partitionOf(e))
+		c.warn(ctx, "a partition was given up while one of its events was being handled", with(e.Err, partitionOf(e))...)
 	case kafkainbox.EventAssigned, kafkainbox.EventGivenUp:
 	}
 }

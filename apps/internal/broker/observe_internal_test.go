@@ -35,7 +35,7 @@ func TestObserved(t *testing.T) {
 		},
 		"amqp rejected": {
 			func(c Consumer) { c.observeAMQP(t.Context(), amqpinbox.Event{Kind: amqpinbox.EventRejected}) },
-			[]string{"level=ERROR", "dead letters"},
+			[]string{"level=WARN", "is rejected", "dead letters"},
 		},
 		"amqp lost": {
 			func(c Consumer) { c.observeAMQP(t.Context(), amqpinbox.Event{Kind: amqpinbox.EventLost, Err: failure}) },

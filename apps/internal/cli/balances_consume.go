@@ -27,8 +27,8 @@ type balancesConsumeCmd struct {
 func (*balancesConsumeCmd) Help() string {
 	return `Each event is added to its merchant's balance once, however often the broker delivers it and whatever is killed
 meanwhile: its mark and its amount are one transaction, and the broker is told afterwards. Any number of processes may run
-on one store; they share the events. An event that fails ten times is parked and waits for a person. SIGINT and SIGTERM end
-it after the events under way.`
+on one store; they share the events. An event that fails ten times is parked and waits for a person; onlyonce inbox retry
+has a process that runs try it once more. SIGINT and SIGTERM end it after the events under way.`
 }
 
 // Run consumes until ctx ends.

@@ -413,8 +413,9 @@ func (l lines) await(t *testing.T, wants ...string) {
 // the database answers again.
 func TestDatabaseHangs(t *testing.T) {
 	t.Parallel()
-	k := open(t, testserver.Postgres(t)).with(t, balances.Config{Lease: 300 * time.Millisecond}) // so a run may take a third of it
-	k.handle(t, told(t, 1, event.ChargeSucceeded, of(1)), inbox.Handled)
+	plain := open(t, testserver.Postgres(t))
+	k := plain.with(t, balances.Config{Lease: 900 * time.Millisecond}) // so a run may take a third of it
+	plain.handle(t, told(t, 1, event.ChargeSucceeded, of(1)), inbox.Handled)
 	held, let := make(chan struct{}), make(chan struct{})
 	var holding sync.WaitGroup
 	holding.Go(func() {
@@ -437,6 +438,6 @@ func TestDatabaseHangs(t *testing.T) {
 	}
 	close(let)
 	holding.Wait()
-	k.handle(t, msg, inbox.Handled)
-	k.has(t, of(3))
+	plain.handle(t, msg, inbox.Handled)
+	plain.has(t, of(3))
 }
