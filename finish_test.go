@@ -2,11 +2,13 @@ package onlyonce_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/memstore"
+	"github.com/onlyonce-go/onlyonce/storefault"
 )
 
 // lateFinish is a store whose first Finish commits and loses its reply, and
@@ -77,4 +79,34 @@ func TestFinishHeedsDeclare(t *testing.T) {
 	})
 	l.want(t, 0)
 	w.wantState(t, "k", onlyonce.FailedRetryable)
+}
+
+// C11: that the store could not commit is no failure of the handler, whose own error is.
+func TestFinishTellsWhoFailed(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the account is closed")
+	for name, tt := range map[string]struct {
+		fault   storefault.Fault
+		handler error
+		want    onlyonce.Code
+	}{
+		"the store":   {storefault.Fault{Before: storefault.ErrDown}, nil, onlyonce.CodeStoreUnavailable},
+		"the handler": {storefault.Fault{}, broken, onlyonce.CodeHandlerFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorldWith(t, func(m storefault.Method, _ onlyonce.Key) storefault.Fault {
+				if m == storefault.Finish {
+					return tt.fault
+				}
+				return storefault.Fault{}
+			}, onlyonce.Config{})
+			_, err := w.Steps(t.Context(), charge(), keyed("k", "pay"), func(ctx context.Context) (onlyonce.Answer, error) {
+				return w.Finish(ctx, func(context.Context, *memstore.Tx) (onlyonce.Answer, error) { return answer(201, "done"), tt.handler })
+			})
+			if onlyonce.CodeOf(err) != tt.want {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+		})
+	}
 }

@@ -219,6 +219,8 @@ func (e *TxEngine[Tx]) Finish(ctx context.Context, handler TxHandlerFunc[Tx]) (A
 	f := &finishing[Tx]{a: a, store: e.tx, handler: handler}
 	uncertain, err := e.repeat(ctx, f.try)
 	switch {
+	case err != nil && (f.failed == nil || !errors.Is(err, f.failed)):
+		return f.answer, unavailable("finish", err) // the store's failure is not the handler's
 	case err != nil:
 		return f.answer, err
 	case f.settled.Held && (uncertain || !f.ran || f.rolledBack):
@@ -243,6 +245,7 @@ type finishing[Tx any] struct {
 	handler TxHandlerFunc[Tx]
 
 	ran, rolledBack bool
+	failed          error // the handler's own
 	answer, stored  Answer
 	settled         Settled
 }
@@ -259,6 +262,7 @@ func (f *finishing[Tx]) body(ctx context.Context, tx Tx) (*Answer, error) {
 	var err error
 	f.ran = true
 	f.answer, err = f.handler(ctx, tx)
+	f.failed = err
 	end := ended{answer: f.answer, err: err}
 	end.decide(f.a)
 	f.rolledBack = end.act != actComplete

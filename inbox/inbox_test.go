@@ -490,3 +490,32 @@ func TestHandlerChangesItsMessage(t *testing.T) {
 		}
 	})
 }
+
+// C11: an outage of the store takes no tries from a message, however it is handled.
+func TestOutageTakesNoTries(t *testing.T) {
+	t.Parallel()
+	for _, deliveries := range []int{0, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.transactional(t, &effects{})
+			p.t = t
+			msg := message("m1", "5 EUR")
+			msg.Deliveries = deliveries
+			down := true
+			w.decide = func(m storefault.Method) {
+				w.up()
+				if down && (m == storefault.Finish || m == storefault.Atomic) {
+					w.down()
+				}
+			}
+			for range 4 {
+				if verdict, err := p.process(t.Context(), msg); verdict != inbox.Again || onlyonce.CodeOf(err) != onlyonce.CodeStoreUnavailable {
+					t.Fatalf("deliveries %d: %v, %v", deliveries, verdict, err)
+				}
+			}
+			down = false
+			p.wantVerdict(t, msg, inbox.Handled)
+			p.want(t, "5 EUR")
+		})
+	}
+}
