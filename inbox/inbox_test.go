@@ -474,8 +474,8 @@ func TestHandlerChangesItsMessage(t *testing.T) {
 		t := p.t
 
 		p.before = func(msg inbox.Message) error {
-			copy(msg.Payload, "XXXX")
-			msg.Attributes["topic"] = "XXXX"
+			copy(msg.Payload, "????")
+			msg.Attributes["topic"] = "????"
 			return errBroken
 		}
 		msg := message("m1", "5 EUR")
