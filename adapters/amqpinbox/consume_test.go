@@ -13,6 +13,7 @@ import (
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/adapters/amqpinbox"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/inbox"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
 	"github.com/onlyonce-go/onlyonce/memstore"
@@ -83,9 +84,9 @@ func TestDuplicates(t *testing.T) {
 			c := run(t, q.config(process))
 			q.publishIDs(ids...)
 			q.publishIDs(ids[:50]...)
-			c.events.wait(t, 150, acked)
+			c.events.Wait(t, 150, acked)
 			c.stop()
-			if n, _ := c.events.find(verdict(inbox.Duplicate)); len(n) != 50 {
+			if n, _ := c.events.Find(verdict(inbox.Duplicate)); len(n) != 50 {
 				t.Errorf("%d duplicates, want 50", len(n))
 			}
 			found.wantOne(t, ids)
@@ -114,9 +115,9 @@ func TestFailuresAndPoison(t *testing.T) {
 	ids := numbered(20)
 	q.publishIDs(slices.Concat([]string{"poison"}, ids)...)
 	c := run(t, q.config(process))
-	c.events.wait(t, len(ids)+1, acked)
+	c.events.Wait(t, len(ids)+1, acked)
 	c.stop()
-	parked, _ := c.events.find(verdict(inbox.Parked))
+	parked, _ := c.events.Find(verdict(inbox.Parked))
 	if len(parked) != 1 || parked[0].MessageID != "poison" || parked[0].Try != 3 || parked[0].Err == nil {
 		t.Errorf("parked: %+v", parked)
 	}
@@ -150,12 +151,12 @@ func TestDeliveries(t *testing.T) {
 			cfg.Hold = time.Nanosecond // each try is a delivery
 			cfg.MinBackoff, cfg.MaxBackoff = time.Hour, time.Hour
 			consumer := run(t, cfg)
-			consumer.events.wait(t, 1, acked)
+			consumer.events.Wait(t, 1, acked)
 			consumer.stop()
 			if !slices.Equal(got, c.want) {
 				t.Errorf("deliveries %v, want %v", got, c.want)
 			}
-			if back, _ := consumer.events.find(kind(amqpinbox.EventGivenBack)); len(back) != len(c.want)-1 {
+			if back, _ := consumer.events.Find(kind(amqpinbox.EventGivenBack)); len(back) != len(c.want)-1 {
 				t.Errorf("given back %d times: %+v", len(back), back)
 			}
 		})
@@ -180,9 +181,9 @@ func TestAgainStaysInHand(t *testing.T) {
 		}
 		return inbox.Handled, nil
 	}))
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
-	again, _ := c.events.find(verdict(inbox.Again))
+	again, _ := c.events.Find(verdict(inbox.Again))
 	for _, e := range again {
 		if e.Wait < 15*time.Millisecond || e.Wait > 20*time.Millisecond {
 			t.Errorf("pause of %v, want RetryAfter, up to MaxBackoff", e.Wait)
@@ -204,17 +205,17 @@ func TestPrefetch(t *testing.T) {
 	cfg.Concurrency, cfg.Prefetch = 1, 4
 	cfg.MinBackoff, cfg.MaxBackoff = time.Hour, time.Hour
 	down := run(t, cfg)
-	down.events.wait(t, 4, verdict(inbox.Again))
+	down.events.Wait(t, 4, verdict(inbox.Again))
 	if n := q.ready(); n != 6 {
 		t.Errorf("%d messages are left to others, want 6", n)
 	}
-	l, _ := newLedger(t)
-	up := run(t, q.config(l.process))
-	up.events.wait(t, 6, acked)
+	l, _ := consumetest.NewLedger(t)
+	up := run(t, q.config(l.Process))
+	up.events.Wait(t, 6, acked)
 	down.stop() // what waits there is delivered to the other, at once
-	up.events.wait(t, 10, acked)
+	up.events.Wait(t, 10, acked)
 	up.stop()
-	l.wantOne(t, numbered(10))
+	l.WantOne(t, numbered(10))
 	q.wantEmpty()
 }
 
@@ -231,7 +232,7 @@ func TestOrder(t *testing.T) {
 	})
 	cfg.Concurrency = 1
 	c := run(t, cfg)
-	c.events.wait(t, len(ids), acked)
+	c.events.Wait(t, len(ids), acked)
 	c.stop()
 	if !slices.Equal(got, ids) {
 		t.Errorf("handled %v", got)
@@ -257,7 +258,7 @@ func TestDrain(t *testing.T) {
 	if err := c.ended(); err != nil {
 		t.Fatal(err)
 	}
-	done, _ := c.events.find(verdict(inbox.Handled))
+	done, _ := c.events.Find(verdict(inbox.Handled))
 	if len(done) != 1 || done[0].Err != nil {
 		t.Errorf("handled: %+v", done)
 	}
@@ -288,12 +289,12 @@ func TestWithoutIDStops(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, testserver.RabbitMQ(t), classic())
 	q.publish(message("good"), message(""))
-	l, _ := newLedger(t)
-	c := run(t, q.config(l.process))
+	l, _ := consumetest.NewLedger(t)
+	c := run(t, q.config(l.Process))
 	if err := c.ended(); onlyonce.CodeOf(err) != onlyonce.CodeKeyRequired {
 		t.Errorf("run: %v", err)
 	}
-	l.wantOne(t, []string{"good"})
+	l.WantOne(t, []string{"good"})
 	eventually(t, "the message is in the queue", func() bool { return q.ready() == 1 })
 }
 
@@ -307,14 +308,14 @@ func TestWithoutIDIsDeadLettered(t *testing.T) {
 	args["x-dead-letter-exchange"], args["x-dead-letter-routing-key"] = "", "dead"
 	q := newQueue(t, url, args)
 	q.publish(message(""), message("good"))
-	l, _ := newLedger(t)
-	cfg := q.config(l.process)
+	l, _ := consumetest.NewLedger(t)
+	cfg := q.config(l.Process)
 	cfg.WithoutID = amqpinbox.DeadLetter
 	c := run(t, cfg)
-	c.events.wait(t, 1, acked)
-	c.events.wait(t, 1, kind(amqpinbox.EventRejected))
+	c.events.Wait(t, 1, acked)
+	c.events.Wait(t, 1, kind(amqpinbox.EventRejected))
 	c.stop()
-	l.wantOne(t, []string{"good"})
+	l.WantOne(t, []string{"good"})
 	q.wantEmpty()
 	eventually(t, "there is a dead letter", func() bool { return dead.ready() == 1 })
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/onlyonce-go/onlyonce"
 	"github.com/onlyonce-go/onlyonce/adapters/amqpinbox"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/inbox"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
 )
@@ -30,7 +31,7 @@ const (
 
 // childMain is a consumer that handles a message, says so, and never acknowledges it.
 func childMain() int {
-	l, err := openLedger(os.Getenv(childLedger))
+	l, err := consumetest.OpenLedger(context.Background(), os.Getenv(childLedger))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -38,7 +39,7 @@ func childMain() int {
 	c, err := amqpinbox.New(amqpinbox.Config{
 		URL: os.Getenv(childURL), Queue: "payments",
 		Process: func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
-			v, err := l.process(ctx, msg)
+			v, err := l.Process(ctx, msg)
 			fmt.Println(v, err)
 			select {}
 		},
@@ -57,7 +58,7 @@ func TestConsumerKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q := newQueue(t, testserver.RabbitMQ(t), args)
-			l, path := newLedger(t)
+			l, path := consumetest.NewLedger(t)
 			q.publishIDs("m")
 			child := exec.CommandContext(t.Context(), os.Args[0])
 			child.Env = append(os.Environ(), childURL+"="+q.url, childLedger+"="+path)
@@ -75,13 +76,13 @@ func TestConsumerKilled(t *testing.T) {
 			}
 			child.Process.Kill()
 			child.Wait()
-			c := run(t, q.config(l.process))
-			got := c.events.wait(t, 1, acked)[0]
+			c := run(t, q.config(l.Process))
+			got := c.events.Wait(t, 1, acked)[0]
 			c.stop()
 			if got.Verdict != inbox.Duplicate || got.Deliveries != 2 {
 				t.Errorf("after the crash: %+v", got)
 			}
-			l.wantOne(t, []string{"m"})
+			l.WantOne(t, []string{"m"})
 			q.wantEmpty()
 		})
 	}
@@ -107,13 +108,13 @@ func TestBrokerKilled(t *testing.T) {
 	for kill := range kills() {
 		for _, s := range all {
 			s.allow(50)
-			s.consumer.events.wait(t, 50*(kill+1), acked)
+			s.consumer.events.Wait(t, 50*(kill+1), acked)
 		}
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range all {
-			s.consumer.events.wait(t, kill+1, kind(amqpinbox.EventLost))
+			s.consumer.events.Wait(t, kill+1, kind(amqpinbox.EventLost))
 		}
 		if err := server.Start(); err != nil {
 			t.Fatal(err)
@@ -129,7 +130,7 @@ func TestBrokerKilled(t *testing.T) {
 // the test allows.
 type survivor struct {
 	queue    *queue
-	ledger   *ledger
+	ledger   *consumetest.Ledger
 	ids      []string
 	allowed  chan struct{}
 	consumer *consumer
@@ -138,12 +139,12 @@ type survivor struct {
 func newSurvivor(t *testing.T, url string, args amqp091.Table) *survivor {
 	t.Helper()
 	s := &survivor{queue: newQueue(t, url, args), ids: numbered(300), allowed: make(chan struct{}, 11_000)}
-	s.ledger, _ = newLedger(t)
+	s.ledger, _ = consumetest.NewLedger(t)
 	s.queue.publishIDs(s.ids...)
 	s.consumer = run(t, s.queue.config(func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
 		select {
 		case <-s.allowed:
-			return s.ledger.process(ctx, msg)
+			return s.ledger.Process(ctx, msg)
 		case <-ctx.Done():
 			return inbox.Again, ctx.Err()
 		}
@@ -160,11 +161,11 @@ func (s *survivor) allow(n int) {
 // finish waits until everything was handled and acknowledged.
 func (s *survivor) finish(t *testing.T) {
 	t.Helper()
-	s.consumer.events.wait(t, len(s.ids), verdict(inbox.Handled))
+	s.consumer.events.Wait(t, len(s.ids), verdict(inbox.Handled))
 	s.queue.channel = connect(t, s.queue.url)
 	eventually(t, "the queue is empty", func() bool { return s.queue.ready() == 0 })
 	s.consumer.stop()
-	s.ledger.wantOne(t, s.ids)
+	s.ledger.WantOne(t, s.ids)
 	s.queue.wantEmpty()
 }
 
@@ -211,30 +212,30 @@ func (w *wires) cut() {
 func TestConnectionLost(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, testserver.RabbitMQ(t), classic())
-	l, _ := newLedger(t)
+	l, _ := consumetest.NewLedger(t)
 	q.publishIDs("m")
 	var w wires
 	var c *consumer
 	ready := make(chan struct{})
 	cfg := q.config(func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
 		<-ready
-		v, err := l.process(ctx, msg)
+		v, err := l.Process(ctx, msg)
 		if v == inbox.Handled {
 			w.cut()
-			c.events.wait(t, 1, kind(amqpinbox.EventLost))
+			c.events.Wait(t, 1, kind(amqpinbox.EventLost))
 		}
 		return v, err
 	})
 	cfg.Connection = amqp091.Config{Dial: w.dial}
 	c = run(t, cfg)
 	close(ready)
-	got := c.events.wait(t, 1, verdict(inbox.Duplicate))[0]
-	c.events.wait(t, 1, kind(amqpinbox.EventUnsettled))
+	got := c.events.Wait(t, 1, verdict(inbox.Duplicate))[0]
+	c.events.Wait(t, 1, kind(amqpinbox.EventUnsettled))
 	c.stop()
 	if got.Deliveries != 2 {
 		t.Errorf("the duplicate: %+v", got)
 	}
-	l.wantOne(t, []string{"m"})
+	l.WantOne(t, []string{"m"})
 	q.wantEmpty()
 }
 
@@ -242,18 +243,18 @@ func TestConnectionLost(t *testing.T) {
 func TestQueueDeleted(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, testserver.RabbitMQ(t), classic())
-	l, _ := newLedger(t)
-	cfg := q.config(l.process)
+	l, _ := consumetest.NewLedger(t)
+	cfg := q.config(l.Process)
 	cfg.Patience = 100 * time.Millisecond
 	c := run(t, cfg)
-	c.events.wait(t, 1, kind(amqpinbox.EventConsuming))
+	c.events.Wait(t, 1, kind(amqpinbox.EventConsuming))
 	if _, err := q.channel.QueueDelete(q.name, false, false, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.ended(); onlyonce.CodeOf(err) != onlyonce.CodeConfig {
 		t.Errorf("run: %v", err)
 	}
-	lost, _ := c.events.find(kind(amqpinbox.EventLost))
+	lost, _ := c.events.Find(kind(amqpinbox.EventLost))
 	var waited time.Duration
 	for _, e := range lost[1:] { // the first is the broker's cancel
 		waited += e.Wait
@@ -267,18 +268,18 @@ func TestQueueDeleted(t *testing.T) {
 func TestQueueDeclaredAgain(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, testserver.RabbitMQ(t), classic())
-	l, _ := newLedger(t)
-	c := run(t, q.config(l.process))
-	c.events.wait(t, 1, kind(amqpinbox.EventConsuming))
+	l, _ := consumetest.NewLedger(t)
+	c := run(t, q.config(l.Process))
+	c.events.Wait(t, 1, kind(amqpinbox.EventConsuming))
 	if _, err := q.channel.QueueDelete(q.name, false, false, false); err != nil {
 		t.Fatal(err)
 	}
-	c.events.wait(t, 2, kind(amqpinbox.EventLost))
+	c.events.Wait(t, 2, kind(amqpinbox.EventLost))
 	q.declare(classic())
 	q.publishIDs("m")
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
-	l.wantOne(t, []string{"m"})
+	l.WantOne(t, []string{"m"})
 }
 
 // A queue that another consumer has for itself ends Run as well; a broker that is not
@@ -296,7 +297,7 @@ func TestRefused(t *testing.T) {
 	}
 	cfg.URL = "amqp://127.0.0.1:1/"
 	away := run(t, cfg)
-	lost := away.events.wait(t, 20, kind(amqpinbox.EventLost))
+	lost := away.events.Wait(t, 20, kind(amqpinbox.EventLost))
 	away.stop()
 	if !slices.ContainsFunc(lost, func(e amqpinbox.Event) bool { return e.Wait >= 10*time.Millisecond }) {
 		t.Errorf("the pauses do not grow: %+v", lost)
@@ -348,7 +349,7 @@ func TestEndWithSilentBroker(t *testing.T) {
 		return m, err
 	}
 	c := run(t, cfg)
-	c.events.wait(t, 1, kind(amqpinbox.EventConsuming))
+	c.events.Wait(t, 1, kind(amqpinbox.EventConsuming))
 	m.silent.Store(true)
 	c.stop()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/onlyonce-go/onlyonce/adapters/amqpinbox"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/inbox"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
 	"github.com/onlyonce-go/onlyonce/memstore"
@@ -41,11 +42,11 @@ func TestHostileMessages(t *testing.T) {
 	}))
 	cfg.WithoutID = amqpinbox.DeadLetter
 	c := run(t, cfg)
-	c.events.wait(t, 8, acked)
-	c.events.wait(t, 1, kind(amqpinbox.EventRejected))
+	c.events.Wait(t, 8, acked)
+	c.events.Wait(t, 1, kind(amqpinbox.EventRejected))
 	c.stop()
-	done, _ := c.events.find(verdict(inbox.Handled))
-	parked, _ := c.events.find(verdict(inbox.Parked))
+	done, _ := c.events.Find(verdict(inbox.Handled))
+	parked, _ := c.events.Find(verdict(inbox.Parked))
 	if len(done) != 7 || len(parked) != 1 {
 		t.Errorf("handled %d, parked %+v", len(done), parked)
 	}
@@ -72,12 +73,12 @@ func TestUnreadableMessage(t *testing.T) {
 	args["x-delivery-limit"], args["x-dead-letter-exchange"], args["x-dead-letter-routing-key"] = 3, "", "dead"
 	q := newQueue(t, url, args)
 	q.publish(amqp091.Publishing{MessageId: "unreadable", Headers: nested(100)})
-	l, _ := newLedger(t)
-	c := run(t, q.config(l.process))
+	l, _ := consumetest.NewLedger(t)
+	c := run(t, q.config(l.Process))
 	eventually(t, "there is a dead letter", func() bool { return dead.ready() == 1 })
 	q.publishIDs("behind")
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
-	l.wantOne(t, []string{"behind"})
+	l.WantOne(t, []string{"behind"})
 	q.wantEmpty()
 }

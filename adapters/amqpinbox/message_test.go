@@ -31,7 +31,7 @@ func TestMessage(t *testing.T) {
 	})
 	cfg.ID = amqpinbox.Header("event-id")
 	c := run(t, cfg)
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
 	want := inbox.Message{
 		ID: "e-1", Payload: []byte("\x00payload"), Deliveries: 1,

@@ -7,6 +7,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/onlyonce-go/onlyonce/adapters/amqpinbox"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/inbox"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
 )
@@ -26,7 +27,7 @@ func TestPanics(t *testing.T) {
 	})
 	cfg.Concurrency = 1
 	c := run(t, cfg)
-	c.events.wait(t, 5, acked)
+	c.events.Wait(t, 5, acked)
 	c.stop()
 	q.wantEmpty()
 }
@@ -36,8 +37,8 @@ func TestIDPanics(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, testserver.RabbitMQ(t), classic())
 	q.publishIDs("bad", "good")
-	l, _ := newLedger(t)
-	cfg := q.config(l.process)
+	l, _ := consumetest.NewLedger(t)
+	cfg := q.config(l.Process)
 	cfg.WithoutID = amqpinbox.DeadLetter
 	cfg.ID = func(d *amqp091.Delivery) string {
 		if d.MessageId == "bad" {
@@ -46,8 +47,8 @@ func TestIDPanics(t *testing.T) {
 		return d.MessageId
 	}
 	c := run(t, cfg)
-	c.events.wait(t, 1, acked)
-	c.events.wait(t, 1, kind(amqpinbox.EventRejected))
+	c.events.Wait(t, 1, acked)
+	c.events.Wait(t, 1, kind(amqpinbox.EventRejected))
 	c.stop()
-	l.wantOne(t, []string{"good"})
+	l.WantOne(t, []string{"good"})
 }

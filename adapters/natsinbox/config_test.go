@@ -92,7 +92,7 @@ func TestConsumerRefused(t *testing.T) {
 			cfg.LeastMaxDeliver = c.least
 			r := run(t, cfg)
 			if c.want == "" {
-				r.events.wait(t, 1, kind(natsinbox.EventConsuming))
+				r.events.Wait(t, 1, kind(natsinbox.EventConsuming))
 				r.stop()
 				return
 			}

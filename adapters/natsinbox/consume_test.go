@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/adapters/natsinbox"
 	"github.com/onlyonce-go/onlyonce/inbox"
 	"github.com/onlyonce-go/onlyonce/memstore"
@@ -80,12 +81,12 @@ func TestDuplicates(t *testing.T) {
 	c := run(t, s.config(process))
 	s.publish(ids...)
 	s.publish(ids[:50]...)
-	c.events.wait(t, 150, acked)
+	c.events.Wait(t, 150, acked)
 	c.stop()
-	if n, _ := c.events.find(verdict(inbox.Duplicate)); len(n) != 50 {
+	if n, _ := c.events.Find(verdict(inbox.Duplicate)); len(n) != 50 {
 		t.Errorf("%d duplicates, want 50", len(n))
 	}
-	if n, _ := c.events.find(kind(natsinbox.EventUnsettled)); len(n) != 0 {
+	if n, _ := c.events.Find(kind(natsinbox.EventUnsettled)); len(n) != 0 {
 		t.Errorf("not confirmed: %+v", n)
 	}
 	found.wantOne(t, ids)
@@ -108,9 +109,9 @@ func TestFailuresAndPoison(t *testing.T) {
 	ids := numbered(20)
 	s.publish(slices.Concat([]string{"poison"}, ids)...)
 	c := run(t, s.config(process))
-	c.events.wait(t, len(ids)+1, acked)
+	c.events.Wait(t, len(ids)+1, acked)
 	c.stop()
-	parked, _ := c.events.find(verdict(inbox.Parked))
+	parked, _ := c.events.Find(verdict(inbox.Parked))
 	if len(parked) != 1 || parked[0].MessageID != "poison" || parked[0].Deliveries != 3 || parked[0].Err == nil {
 		t.Errorf("parked: %+v", parked)
 	}
@@ -132,12 +133,12 @@ func TestAgainIsDelayed(t *testing.T) {
 	})
 	s.publish("m")
 	c := run(t, cfg)
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
 	if want := []int{1, 2, 3, 4}; !slices.Equal(got, want) {
 		t.Errorf("deliveries %v, want %v", got, want)
 	}
-	again, _ := c.events.find(verdict(inbox.Again))
+	again, _ := c.events.Find(verdict(inbox.Again))
 	for _, e := range again {
 		if e.Wait < 15*time.Millisecond || e.Wait > 20*time.Millisecond {
 			t.Errorf("delay of %v, want RetryAfter, up to MaxBackoff", e.Wait)
@@ -160,7 +161,7 @@ func TestProgress(t *testing.T) {
 	})
 	cfg.Concurrency, cfg.Prefetch = 1, 2
 	c := run(t, cfg)
-	done := c.events.wait(t, 2, acked)
+	done := c.events.Wait(t, 2, acked)
 	c.stop()
 	for _, e := range done {
 		if e.Deliveries != 1 {
@@ -178,26 +179,26 @@ func TestPrefetch(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, nil)
 	s.publish(numbered(10)...)
-	l, _ := newLedger(t)
+	l, _ := consumetest.NewLedger(t)
 	end := make(chan struct{})
 	cfg := s.config(func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
 		<-end
-		return l.process(ctx, msg)
+		return l.Process(ctx, msg)
 	})
 	cfg.Concurrency, cfg.Prefetch = 1, 4
 	stuck := run(t, cfg)
 	eventually(t, "four messages are in hand", func() bool { return s.info().NumAckPending == 4 })
-	other := run(t, s.config(l.process))
-	other.events.wait(t, 6, acked)
+	other := run(t, s.config(l.Process))
+	other.events.Wait(t, 6, acked)
 	stuck.cancel()
 	close(end) // three wait for their turn, and are given back
 	if err := stuck.ended(); err != nil {
 		t.Fatal(err)
 	}
-	done, _ := stuck.events.find(acked)
-	other.events.wait(t, 10-len(done), acked)
+	done, _ := stuck.events.Find(acked)
+	other.events.Wait(t, 10-len(done), acked)
 	other.stop()
-	l.wantOne(t, numbered(10))
+	l.WantOne(t, numbered(10))
 	s.wantReceived()
 }
 
@@ -214,7 +215,7 @@ func TestOrder(t *testing.T) {
 	})
 	cfg.Concurrency, cfg.Prefetch = 1, 1
 	c := run(t, cfg)
-	c.events.wait(t, len(ids), acked)
+	c.events.Wait(t, len(ids), acked)
 	c.stop()
 	if !slices.Equal(got, ids) {
 		t.Errorf("handled %v", got)
@@ -240,13 +241,13 @@ func TestDrain(t *testing.T) {
 	c.cancel()
 	// The one that waits is given back, although the other is not yet done.
 	next := run(t, s.config(handled))
-	given := next.events.wait(t, 1, acked)[0]
+	given := next.events.Wait(t, 1, acked)[0]
 	close(end)
 	if err := c.ended(); err != nil {
 		t.Fatal(err)
 	}
 	next.stop()
-	done, _ := c.events.find(acked)
+	done, _ := c.events.Find(acked)
 	if len(done) != 1 || done[0].Err != nil || done[0].MessageID != first || given.MessageID == first || given.Deliveries != 2 {
 		t.Errorf("handled: %+v, given back: %+v", done, given)
 	}
@@ -270,7 +271,7 @@ func TestDrainIsOver(t *testing.T) {
 	<-begun
 	c.stop()
 	next := run(t, s.config(handled))
-	if got := next.events.wait(t, 1, acked)[0]; got.Deliveries != 2 {
+	if got := next.events.Wait(t, 1, acked)[0]; got.Deliveries != 2 {
 		t.Errorf("after the end: %+v", got)
 	}
 	next.stop()
@@ -284,8 +285,8 @@ func TestWithoutID(t *testing.T) {
 	s.publish("", "", "named")
 	var mu sync.Mutex
 	tries := map[string]int{}
-	l, _ := newLedger(t)
-	cfg := s.config(l.process)
+	l, _ := consumetest.NewLedger(t)
+	cfg := s.config(l.Process)
 	cfg.WithoutID = func(_ context.Context, msg inbox.Message) (inbox.Verdict, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -295,12 +296,12 @@ func TestWithoutID(t *testing.T) {
 		return inbox.Parked, nil
 	}
 	c := run(t, cfg)
-	c.events.wait(t, 3, acked)
+	c.events.Wait(t, 3, acked)
 	c.stop()
 	if n := slices.Collect(maps.Values(tries)); !slices.Equal(n, []int{2, 2}) {
 		t.Errorf("tries by id: %v", tries)
 	}
-	l.wantOne(t, []string{"named"})
+	l.WantOne(t, []string{"named"})
 	s.wantReceived()
 }
 
@@ -313,11 +314,11 @@ func TestEmptyPayload(t *testing.T) {
 	if _, err := s.js.PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	l, _ := newLedger(t)
-	c := run(t, s.config(l.process))
-	c.events.wait(t, 1, acked)
+	l, _ := consumetest.NewLedger(t)
+	c := run(t, s.config(l.Process))
+	c.events.Wait(t, 1, acked)
 	c.stop()
-	l.wantOne(t, []string{"empty"})
+	l.WantOne(t, []string{"empty"})
 	s.wantReceived()
 }
 
@@ -327,21 +328,21 @@ func TestLimitsOfPulls(t *testing.T) {
 	s := newStream(t, func(c *jetstream.ConsumerConfig) {
 		c.MaxRequestBatch, c.MaxRequestExpires = 2, 300*time.Millisecond
 	})
-	l, _ := newLedger(t)
+	l, _ := consumetest.NewLedger(t)
 	ids := numbered(20)
-	c := run(t, s.config(l.process))
+	c := run(t, s.config(l.Process))
 	s.publish(ids[:10]...)
-	c.events.wait(t, 10, acked)
+	c.events.Wait(t, 10, acked)
 	<-time.After(time.Second) // in which pulls end without a message
 	s.publish(ids[10:]...)
-	c.events.wait(t, 20, acked)
+	c.events.Wait(t, 20, acked)
 	c.stop()
-	refused, _ := c.events.find(func(e natsinbox.Event) bool {
+	refused, _ := c.events.Find(func(e natsinbox.Event) bool {
 		return e.Kind == natsinbox.EventLost && !errors.Is(e.Err, jetstream.ErrNoHeartbeat) // which a slow machine may miss
 	})
 	if len(refused) != 0 {
 		t.Errorf("failures: %+v", refused)
 	}
-	l.wantOne(t, ids)
+	l.WantOne(t, ids)
 	s.wantReceived()
 }

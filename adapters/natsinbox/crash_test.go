@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/onlyonce-go/onlyonce"
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/adapters/natsinbox"
 	"github.com/onlyonce-go/onlyonce/inbox"
 )
@@ -33,7 +34,7 @@ func childMain() int {
 }
 
 func childRun() error {
-	l, err := openLedger(os.Getenv(childLedger))
+	l, err := consumetest.OpenLedger(context.Background(), os.Getenv(childLedger))
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func childRun() error {
 		return err
 	}
 	process := func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
-		v, err := l.process(ctx, msg)
+		v, err := l.Process(ctx, msg)
 		fmt.Println(v, err)
 		select {}
 	}
@@ -63,7 +64,7 @@ func childRun() error {
 func TestConsumerKilled(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, func(c *jetstream.ConsumerConfig) { c.AckWait = 500 * time.Millisecond })
-	l, path := newLedger(t)
+	l, path := consumetest.NewLedger(t)
 	s.publish("m")
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), childURL+"="+s.server.URL(), childLedger+"="+path)
@@ -81,13 +82,13 @@ func TestConsumerKilled(t *testing.T) {
 	}
 	child.Process.Kill()
 	child.Wait()
-	c := run(t, s.config(l.process))
-	got := c.events.wait(t, 1, acked)[0]
+	c := run(t, s.config(l.Process))
+	got := c.events.Wait(t, 1, acked)[0]
 	c.stop()
 	if got.Verdict != inbox.Duplicate || got.Deliveries < 2 {
 		t.Errorf("after the crash: %+v", got)
 	}
-	l.wantOne(t, []string{"m"})
+	l.WantOne(t, []string{"m"})
 	s.wantReceived()
 }
 
@@ -96,7 +97,7 @@ func TestConsumerKilled(t *testing.T) {
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Second })
-	l, _ := newLedger(t)
+	l, _ := consumetest.NewLedger(t)
 	ids := numbered(300)
 	s.publish(ids...)
 	allowed := make(chan struct{}, 20_000)
@@ -108,7 +109,7 @@ func TestServerKilled(t *testing.T) {
 	c := run(t, s.config(func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
 		select {
 		case <-allowed:
-			return l.process(ctx, msg)
+			return l.Process(ctx, msg)
 		case <-ctx.Done():
 			return inbox.Again, ctx.Err()
 		}
@@ -119,7 +120,7 @@ func TestServerKilled(t *testing.T) {
 	}
 	for kill := 1; kill <= kills; kill++ {
 		allow(10)
-		c.events.wait(t, 10*kill, acked)
+		c.events.Wait(t, 10*kill, acked)
 		if err := s.server.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -130,13 +131,13 @@ func TestServerKilled(t *testing.T) {
 		}
 	}
 	allow(10_000)
-	c.events.wait(t, len(ids), verdict(inbox.Handled))
+	c.events.Wait(t, len(ids), verdict(inbox.Handled))
 	eventually(t, "all are received", func() bool {
 		i := s.info()
 		return i.NumAckPending == 0 && i.NumPending == 0
 	})
 	c.stop()
-	l.wantOne(t, ids)
+	l.WantOne(t, ids)
 	s.wantReceived()
 }
 
@@ -145,11 +146,11 @@ func TestServerKilled(t *testing.T) {
 func TestServerKilledBeforeAck(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Second })
-	l, _ := newLedger(t)
+	l, _ := consumetest.NewLedger(t)
 	s.publish("m")
 	killed := make(chan error, 1)
 	c := run(t, s.config(func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
-		v, err := l.process(ctx, msg)
+		v, err := l.Process(ctx, msg)
 		if v == inbox.Handled {
 			killed <- s.server.Kill()
 		}
@@ -166,7 +167,7 @@ func TestServerKilledBeforeAck(t *testing.T) {
 		return i.NumAckPending == 0 && i.NumPending == 0
 	})
 	c.stop()
-	l.wantOne(t, []string{"m"})
+	l.WantOne(t, []string{"m"})
 }
 
 // eventually polls until ok holds.
@@ -190,7 +191,7 @@ func TestConsumerDeleted(t *testing.T) {
 	cfg := s.config(handled)
 	cfg.Patience = 100 * time.Millisecond
 	c := run(t, cfg)
-	c.events.wait(t, 1, kind(natsinbox.EventConsuming))
+	c.events.Wait(t, 1, kind(natsinbox.EventConsuming))
 	if err := s.js.DeleteConsumer(t.Context(), "PAYMENTS", "balances"); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func TestConsumerDeleted(t *testing.T) {
 		t.Errorf("run: %v", err)
 	}
 	var waited time.Duration
-	lost, _ := c.events.find(kind(natsinbox.EventLost))
+	lost, _ := c.events.Find(kind(natsinbox.EventLost))
 	for _, e := range lost {
 		if strings.Contains(e.Err.Error(), "find consumer") {
 			waited += e.Wait
@@ -213,18 +214,18 @@ func TestConsumerDeleted(t *testing.T) {
 func TestConsumerMadeAgain(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, nil)
-	l, _ := newLedger(t)
-	c := run(t, s.config(l.process))
-	c.events.wait(t, 1, kind(natsinbox.EventConsuming))
+	l, _ := consumetest.NewLedger(t)
+	c := run(t, s.config(l.Process))
+	c.events.Wait(t, 1, kind(natsinbox.EventConsuming))
 	if err := s.js.DeleteConsumer(t.Context(), "PAYMENTS", "balances"); err != nil {
 		t.Fatal(err)
 	}
-	c.events.wait(t, 2, kind(natsinbox.EventLost))
+	c.events.Wait(t, 2, kind(natsinbox.EventLost))
 	s.makeConsumer(nil)
 	s.publish("m")
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
-	l.wantOne(t, []string{"m"})
+	l.WantOne(t, []string{"m"})
 }
 
 // A connection that is closed for good ends Run.
@@ -232,7 +233,7 @@ func TestConnectionClosed(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, nil)
 	c := run(t, s.config(handled))
-	c.events.wait(t, 1, kind(natsinbox.EventConsuming))
+	c.events.Wait(t, 1, kind(natsinbox.EventConsuming))
 	s.conn.Close()
 	if err := c.ended(); onlyonce.CodeOf(err) != onlyonce.CodeUnreachable {
 		t.Errorf("run: %v", err)

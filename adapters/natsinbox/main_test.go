@@ -2,12 +2,9 @@ package natsinbox_test
 
 import (
 	"context"
-	"database/sql"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite" // the ledger's driver
 
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/adapters/natsinbox"
 	"github.com/onlyonce-go/onlyonce/inbox"
 	"github.com/onlyonce-go/onlyonce/internal/testserver"
@@ -144,14 +142,14 @@ type consumer struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	done   chan error
-	events *events
+	events *consumetest.Events[natsinbox.Event]
 }
 
 // run runs a consumer until it is stopped, or the test ends.
 func run(t *testing.T, cfg natsinbox.Config) *consumer {
 	t.Helper()
-	r := &consumer{t: t, done: make(chan error, 1), events: newEvents()}
-	cfg.Observe = r.events.add
+	r := &consumer{t: t, done: make(chan error, 1), events: consumetest.NewEvents[natsinbox.Event]()}
+	cfg.Observe = r.events.Add
 	c, err := natsinbox.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -190,52 +188,6 @@ func (r *consumer) ended() error {
 	}
 }
 
-// events are what a consumer has told.
-type events struct {
-	mu   sync.Mutex
-	all  []natsinbox.Event
-	more chan struct{} // closed and made anew with each event
-}
-
-func newEvents() *events { return &events{more: make(chan struct{})} }
-
-func (e *events) add(event natsinbox.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all = append(e.all, event)
-	close(e.more)
-	e.more = make(chan struct{})
-}
-
-// find returns the events that match, and what is closed with the next event.
-func (e *events) find(match func(natsinbox.Event) bool) ([]natsinbox.Event, <-chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var found []natsinbox.Event
-	for _, event := range e.all {
-		if match(event) {
-			found = append(found, event)
-		}
-	}
-	return found, e.more
-}
-
-// wait waits for n events that match, and returns them.
-func (e *events) wait(t *testing.T, n int, match func(natsinbox.Event) bool) []natsinbox.Event {
-	t.Helper()
-	for {
-		found, more := e.find(match)
-		if len(found) >= n {
-			return found
-		}
-		select {
-		case <-more:
-		case <-t.Context().Done():
-			t.Fatalf("%d of %d events: %v", len(found), n, found)
-		}
-	}
-}
-
 func kind(want natsinbox.EventKind) func(natsinbox.Event) bool {
 	return func(e natsinbox.Event) bool { return e.Kind == want }
 }
@@ -246,78 +198,3 @@ func verdict(want inbox.Verdict) func(natsinbox.Event) bool {
 
 // acked matches the end of a message.
 func acked(e natsinbox.Event) bool { return e.Kind == natsinbox.EventProcessed && e.Verdict.Ack() }
-
-// ledger is an inbox in small, in a file that processes share: ids and effects in one
-// transaction.
-type ledger struct{ db *sql.DB }
-
-func openLedger(path string) (*ledger, error) {
-	db, err := sql.Open("sqlite", path+"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(wal)&_pragma=synchronous(off)")
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(1)
-	_, err = db.Exec(`CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY); CREATE TABLE IF NOT EXISTS effects (id TEXT NOT NULL)`)
-	return &ledger{db}, err
-}
-
-func newLedger(t *testing.T) (l *ledger, path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "ledger.db")
-	l, err := openLedger(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.db.Close() })
-	return l, path
-}
-
-// process is the ledger's ProcessFunc.
-func (l *ledger) process(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
-	tx, err := l.db.BeginTx(ctx, nil)
-	if err != nil {
-		return inbox.Again, err
-	}
-	defer tx.Rollback()
-	res, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO seen (id) VALUES (?)", msg.ID)
-	if err != nil {
-		return inbox.Again, err
-	}
-	if n, _ := res.RowsAffected(); n == 0 {
-		return inbox.Duplicate, nil
-	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO effects (id) VALUES (?)", msg.ID); err != nil {
-		return inbox.Again, err
-	}
-	if err := tx.Commit(); err != nil {
-		return inbox.Again, err
-	}
-	return inbox.Handled, nil
-}
-
-// wantOne wants one effect of each id, and no other.
-func (l *ledger) wantOne(t *testing.T, ids []string) {
-	t.Helper()
-	rows, err := l.db.QueryContext(t.Context(), "SELECT id, count(*) FROM effects GROUP BY id")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	found := map[string]int{}
-	for rows.Next() {
-		var id string
-		var n int
-		if err := rows.Scan(&id, &n); err != nil {
-			t.Fatal(err)
-		}
-		found[id] = n
-	}
-	if err := rows.Err(); err != nil || len(found) != len(ids) {
-		t.Errorf("%d ids took effect, want %d, %v", len(found), len(ids), err)
-	}
-	for _, id := range ids {
-		if found[id] != 1 {
-			t.Errorf("%s took effect %d times", id, found[id])
-		}
-	}
-}

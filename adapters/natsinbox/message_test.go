@@ -31,7 +31,7 @@ func TestMessage(t *testing.T) {
 	})
 	cfg.ID = nil
 	c := run(t, cfg)
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
 	msg := <-got
 	if _, err := time.Parse(time.RFC3339Nano, msg.Attributes[natsinbox.AttributeTime]); err != nil {

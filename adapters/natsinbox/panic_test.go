@@ -31,9 +31,9 @@ func TestPanics(t *testing.T) {
 	}
 	cfg.Concurrency = 1
 	c := run(t, cfg)
-	c.events.wait(t, 6, acked)
+	c.events.Wait(t, 6, acked)
 	c.stop()
-	if parked, _ := c.events.find(verdict(inbox.Parked)); len(parked) != 1 {
+	if parked, _ := c.events.Find(verdict(inbox.Parked)); len(parked) != 1 {
 		t.Errorf("without an id: %+v", parked)
 	}
 	s.wantReceived()

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/onlyonce-go/onlyonce/adapters/internal/consumetest"
 	"github.com/onlyonce-go/onlyonce/adapters/natsinbox"
 	"github.com/onlyonce-go/onlyonce/inbox"
 	"github.com/onlyonce-go/onlyonce/memstore"
@@ -21,27 +22,27 @@ import (
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	s := newStream(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Second })
-	l, _ := newLedger(t)
+	l, _ := consumetest.NewLedger(t)
 	s.publish("m")
 	c := run(t, s.config(func(ctx context.Context, msg inbox.Message) (inbox.Verdict, error) {
-		v, err := l.process(ctx, msg)
+		v, err := l.Process(ctx, msg)
 		if v == inbox.Handled && msg.ID == "m" {
 			err = s.server.Pause()
 		}
 		return v, err
 	}))
-	c.events.wait(t, 1, kind(natsinbox.EventLost))
+	c.events.Wait(t, 1, kind(natsinbox.EventLost))
 	if err := s.server.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	s.publish("next")
-	c.events.wait(t, 2, verdict(inbox.Handled))
+	c.events.Wait(t, 2, verdict(inbox.Handled))
 	eventually(t, "both are received", func() bool {
 		i := s.info()
 		return i.NumAckPending == 0 && i.NumPending == 0
 	})
 	c.stop()
-	l.wantOne(t, []string{"m", "next"})
+	l.WantOne(t, []string{"m", "next"})
 }
 
 // Run ends also when the server does not answer any more, with an ack on its way.
@@ -54,9 +55,9 @@ func TestEndWithSilentServer(t *testing.T) {
 	})
 	cfg.Drain = 100 * time.Millisecond
 	c := run(t, cfg)
-	c.events.wait(t, 1, acked)
+	c.events.Wait(t, 1, acked)
 	c.stop()
-	if n, _ := c.events.find(kind(natsinbox.EventUnsettled)); len(n) != 1 {
+	if n, _ := c.events.Find(kind(natsinbox.EventUnsettled)); len(n) != 1 {
 		t.Errorf("the ack was not confirmed, and that was told %d times", len(n))
 	}
 }
@@ -93,10 +94,10 @@ func TestHostileMessages(t *testing.T) {
 		return inbox.Parked, errors.New("no id") // an error beside a verdict that acknowledges
 	}
 	c := run(t, cfg)
-	c.events.wait(t, len(messages), acked)
+	c.events.Wait(t, len(messages), acked)
 	c.stop()
-	done, _ := c.events.find(verdict(inbox.Handled))
-	parked, _ := c.events.find(verdict(inbox.Parked))
+	done, _ := c.events.Find(verdict(inbox.Handled))
+	parked, _ := c.events.Find(verdict(inbox.Parked))
 	if len(done) != 4 || len(parked) != 5 {
 		t.Errorf("handled %d, parked %d", len(done), len(parked))
 	}

@@ -31,6 +31,7 @@ var testPackages = []string{
 	Root + "/onceclient/journaltest",
 	Root + "/internal/testserver",
 	Root + "/apps/internal/apptest",
+	adapters + "/internal/consumetest",
 	apps + "/tests",
 	bench,
 }
